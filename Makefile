@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test bench-pricing clean
+
+demo: $(VENV)/.installed-plot  ## price an example population under three schemes
+	@mkdir -p build/demo
+	$(BIN)/fedprice example --force -o build/demo/clients.csv
+	$(BIN)/fedprice compare build/demo/clients.csv --force --plot build/demo/comparison.png
+
+test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
+	$(BIN)/python benchmarks/pricing.py
+
+# One stamp an extra: `make` installs again only when the requirements change.
+$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --constraint constraints.txt --editable '.[$*]'
+	touch $@
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "fedprice needs Python 3.11 or newer; try: make PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,74 @@
+"""The application: its commands, and how errors end it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from fedprice.cli.compare import compare
+from fedprice.cli.console import InfeasibleError
+from fedprice.cli.example import example
+from fedprice.cli.frontier import frontier
+from fedprice.cli.price import price
+from fedprice.cli.respond import respond
+from fedprice.errors import FedpriceError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (price, compare, frontier, respond, example):
+    app.command()(command)
+
+# The base of what typer raises for a wrong command line; newer releases bring a click of their own.
+_CommandLineError = typer.BadParameter.__mro__[2]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fedprice import __version__
+
+        typer.echo(f"fedprice {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedprice(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Price participation in federated learning: whom to pay what, exactly, with a proof."""
+
+
+def main() -> None:
+    """Run the command line; every error is one line on stderr and a numbered exit code."""
+    try:
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+    except FedpriceError as error:
+        _fail(str(error), 3 if isinstance(error, InfeasibleError) else 2)
+    except _CommandLineError as error:
+        _fail(error.format_message(), 2)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("stopped.", 130)
+    except BrokenPipeError:
+        # The reader has gone; keep the interpreter from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    else:
+        sys.exit(code)
+
+
+def _fail(message: str, code: int) -> None:
+    line = " ".join(message.split())
+    if line:
+        sys.stderr.write(f"fedprice: {line}\n")
+    sys.exit(code)

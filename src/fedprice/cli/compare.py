@@ -1,0 +1,70 @@
+"""`fedprice compare`: schemes side by side, under the same budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedprice.cli.console import (
+    Alpha,
+    Budget,
+    ClientsFile,
+    Delivery,
+    Exponent,
+    Force,
+    Format,
+    MaxWeight,
+    OutputFile,
+    PlotFile,
+    Rounds,
+    StdoutFormat,
+    json_text,
+    stderr,
+)
+from fedprice.cli.price import read_game, require_feasible
+from fedprice.cli.summaries import COLUMNS, summaries, summary_table
+from fedprice.pricing import Status, solve
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["compare"]
+
+
+def compare(
+    clients: ClientsFile,
+    budget: Budget = 200.0,
+    alpha: Alpha = 3.3,
+    rounds: Rounds = 1000,
+    exponent: Exponent = 2.0,
+    scheme: Annotated[
+        list[str], typer.Option(metavar="NAME", help="A scheme to compare; give it repeatedly.")
+    ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
+    max_weight: MaxWeight = None,
+    output: OutputFile = None,
+    plot: PlotFile = None,
+    format_: StdoutFormat = Format.TABLE,
+    force: Force = False,
+) -> None:
+    """Price the same clients under several schemes and the same budget."""
+    delivery = Delivery(output, plot, format_, force)
+    with stderr().status("comparing"):
+        game = read_game(clients, budget, alpha, rounds, exponent, max_weight)
+        outcomes = [solve(game, name) for name in dict.fromkeys(scheme)]
+    if all(outcome.status is Status.INFEASIBLE for outcome in outcomes):
+        require_feasible(outcomes[0])
+    rows = summaries(outcomes)
+
+    def figure() -> Figure:
+        from fedprice.cli.figures import draw_comparison
+
+        return draw_comparison(outcomes)
+
+    columns = [name for name in COLUMNS if name not in ("budget", "multiplier")]
+    delivery.send(
+        rows,
+        to_json=lambda: json_text(schemes=rows),
+        to_screen=lambda: summary_table(rows, columns),
+        to_figure=figure,
+    )

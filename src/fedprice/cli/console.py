@@ -1,0 +1,151 @@
+"""What the commands share: their options, and how results leave.
+
+Data goes to stdout, all else to stderr. Exit codes: 0 done, 2 bad input, 3 infeasible, 130 stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedprice.errors import FedpriceError
+from fedprice.tables import check_output, csv_text, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import polars as pl
+    from matplotlib.figure import Figure
+    from rich.console import Console, RenderableType
+
+__all__ = ["Delivery", "Format", "InfeasibleError", "json_text", "stderr", "stdout"]
+
+OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+class InfeasibleError(FedpriceError):
+    """The budget does not suffice: exit code 3."""
+
+
+class Format(StrEnum):
+    """What to print on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+ClientsFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CLIENTS",
+        help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm, cost, "
+        "value and optionally level_min, level_max.",
+    ),
+]
+Budget = Annotated[float, typer.Option(help="The most to pay in total; may be negative.")]
+Alpha = Annotated[float, typer.Option(help="The bound's α, as measured.")]
+Rounds = Annotated[int, typer.Option(help="Training rounds.")]
+Exponent = Annotated[float, typer.Option(metavar="τ", help="A level q costs cost · q^τ; τ > 1.")]
+MaxWeight = Annotated[
+    float | None,
+    typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write a .csv, .parquet or .json file."),
+]
+PlotFile = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw a .png, .svg or .pdf figure.")
+]
+StdoutFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+
+
+def stdout() -> Console:
+    """Return a console for data; lines are cut to no width where nobody looks."""
+    from rich.console import Console
+
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+
+
+def stderr() -> Console:
+    """Return a console for progress and messages."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Where results go. Made before the work, it refuses what could not be written after it."""
+
+    output: Path | None = None
+    plot: Path | None = None
+    format: Format = Format.TABLE
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.output is not None:
+            check_output(self.output, OUTPUT_SUFFIXES, force=self.force)
+        if self.plot is not None:
+            check_output(self.plot, PLOT_SUFFIXES, force=self.force)
+            from fedprice.cli.figures import new_figure
+
+            new_figure()
+
+    def send(
+        self,
+        rows: pl.DataFrame,
+        *,
+        to_json: Callable[[], str],
+        to_screen: Callable[[], RenderableType],
+        to_figure: Callable[[], Figure] | None = None,
+    ) -> None:
+        """Write the files, all of them whole or none, then print."""
+        with ExitStack() as stack:
+            if self.plot is not None and to_figure is not None:
+                part = stack.enter_context(whole_file(self.plot))
+                to_figure().savefig(part, format=self.plot.suffix[1:], metadata=None)
+            if self.output is not None:
+                part = stack.enter_context(whole_file(self.output))
+                if self.output.suffix == ".parquet":
+                    rows.write_parquet(part)
+                else:
+                    text = csv_text(rows) if self.output.suffix == ".csv" else to_json()
+                    part.write_text(text, encoding="utf-8", newline="")
+        if self.format is Format.TABLE:
+            stdout().print(to_screen())
+        else:
+            sys.stdout.write(csv_text(rows) if self.format is Format.CSV else to_json())
+        for path in (self.output, self.plot):
+            if path is not None:
+                stderr().print(f"wrote {path}", markup=False)
+
+
+def json_text(**parts: dict[str, Any] | pl.DataFrame) -> str:
+    """Return one strict JSON object; numbers that are not finite become null."""
+    import polars as pl
+
+    texts = []
+    for name, part in parts.items():
+        if isinstance(part, pl.DataFrame):
+            floats = pl.col(pl.Float64)
+            text = part.with_columns(pl.when(floats.is_finite()).then(floats)).write_json()
+        else:
+            finite = {
+                key: None if isinstance(value, float) and not math.isfinite(value) else value
+                for key, value in part.items()
+            }
+            text = json.dumps(finite, ensure_ascii=False)
+        texts.append(f'"{name}": {text}')
+    return "{" + ",\n ".join(texts) + "}\n"

@@ -1,0 +1,29 @@
+"""`fedprice example`: clients to try the other commands on."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fedprice.cli.console import Force, OutputFile, stderr
+from fedprice.population import population
+from fedprice.tables import csv_text
+
+__all__ = ["example"]
+
+
+def example(
+    output: OutputFile = None,
+    clients: Annotated[int, typer.Option(min=1, help="How many clients.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    force: Force = False,
+) -> None:
+    """Draw clients as in the paper's Setup 1: costs ~ Exp(50), values ~ Exp(4000)."""
+    drawn = population(clients, seed=seed)
+    if output is None:
+        sys.stdout.write(csv_text(drawn.to_frame()))
+        return
+    drawn.write(output, force=force)
+    stderr().print(f"wrote {output}", markup=False)

@@ -1,0 +1,132 @@
+"""Figures of outcomes, drawn with matplotlib (extra `plot`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.errors import require
+from fedprice.pricing.display import number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedprice.pricing import Outcome
+
+__all__ = ["draw_comparison", "draw_frontier", "draw_outcome", "new_figure"]
+
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MOST_POINTS = 4000
+
+
+def new_figure(panels: int = 1, widths: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels side by side, on no screen and with no global state."""
+    require("matplotlib", "plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4 * panels, 3.6), dpi=144, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, panels, squeeze=False, width_ratios=widths)[0]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(color="0.92")
+        axis.set_axisbelow(True)
+    return figure, list(axes)
+
+
+def draw_outcome(outcome: Outcome) -> Figure:
+    """Draw an outcome: price over value with the sign threshold, level over impact."""
+    figure, (left, right) = new_figure(2)
+    clients, shown = outcome.game.clients, _shown(len(outcome.levels))
+    pays = outcome.prices[shown] < 0
+    for who, color, name in ((~pays, COLORS[0], "is paid"), (pays, COLORS[5], "pays")):
+        rows = shown[who]
+        if rows.size:
+            style = {"s": 22, "color": color, "alpha": 0.75, "linewidths": 0}
+            left.scatter(clients.value[rows], outcome.prices[rows], label=name, **style)
+            right.scatter(outcome.game.impact[rows], outcome.levels[rows], **style)
+    left.axhline(0, color="0.4", linewidth=0.8)
+    if np.isfinite(outcome.sign_threshold) and clients.value.max() > outcome.sign_threshold / 2:
+        left.axvline(outcome.sign_threshold, color="0.4", linewidth=0.8, linestyle="--")
+        text = f" sign threshold\n {number(outcome.sign_threshold)}"
+        left.text(outcome.sign_threshold, 0.98, text, va="top", transform=left.get_xaxis_transform())
+    left.set(xlabel="value", ylabel="price")
+    left.legend(frameon=False)
+    right.set(xlabel="impact", ylabel="level", xscale="log", ylim=(0, 1.04))
+    figure.suptitle(
+        f"{outcome.scheme}: {number(len(outcome.levels))} clients, spend {number(outcome.spend)}, "
+        f"expected loss {number(outcome.expected_loss)}{_sampled(shown, outcome)}",
+        fontsize="medium",
+    )
+    return figure
+
+
+def draw_comparison(outcomes: Sequence[Outcome]) -> Figure:
+    """Draw schemes side by side: expected loss, then level and payment by client."""
+    figure, (loss, level, payment) = new_figure(3, widths=(0.7, 1, 1))
+    names = [outcome.scheme for outcome in outcomes]
+    finite = [o.expected_loss if np.isfinite(o.expected_loss) else 0.0 for o in outcomes]
+    bars = loss.bar(range(len(names)), finite, color=COLORS[: len(names)], width=0.6)
+    loss.bar_label(bars, [number(o.expected_loss) for o in outcomes], padding=2)
+    loss.set_xticks(range(len(names)), names, rotation=0 if len(names) < 4 else 30)
+    loss.set(title="expected loss", ylim=(0, max([*finite, 1e-300]) * 1.12))
+    loss.grid(visible=False, axis="x")
+
+    order = np.argsort(-outcomes[0].game.impact, kind="stable")
+    shown = _shown(order.size)
+    for number_, outcome in enumerate(outcomes):
+        color, marker = COLORS[number_ % len(COLORS)], MARKERS[number_ % len(MARKERS)]
+        for axis, column in ((level, outcome.levels), (payment, outcome.payments)):
+            axis.plot(
+                shown + 1,
+                column[order[shown]],
+                linestyle="none",
+                marker=marker,
+                markersize=4,
+                color=color,
+                alpha=0.8,
+                label=outcome.scheme,
+            )
+    level.set(title="level", xlabel="client, by falling impact", ylim=(0, 1.04))
+    payment.axhline(0, color="0.4", linewidth=0.8)
+    payment.set(title="payment (below 0: the client pays)", xlabel="client, by falling impact")
+    payment.legend(frameon=False)
+    figure.suptitle(
+        f"{number(order.size)} clients under a budget of {number(outcomes[0].game.budget)}"
+        f"{_sampled(shown, outcomes[0])}",
+        fontsize="medium",
+    )
+    return figure
+
+
+def draw_frontier(outcomes: Sequence[Outcome]) -> Figure:
+    """Draw expected loss and the number of payers over the budget."""
+    figure, (loss, payers) = new_figure(2)
+    budgets = np.array([outcome.game.budget for outcome in outcomes])
+    losses = np.array([outcome.expected_loss for outcome in outcomes])
+    known = np.isfinite(losses)
+    loss.plot(budgets[known], losses[known], color=COLORS[0], marker=".")
+    loss.set(xlabel="budget", ylabel="expected loss", ylim=(0, None))
+    if known.any() and losses[known].min() > 0 and losses[known].max() > 30 * losses[known].min():
+        loss.set(yscale="log", ylim=(None, None))
+    counts = [outcome.payers for outcome in outcomes]
+    payers.step(budgets[known], np.array(counts)[known], color=COLORS[5], where="mid")
+    payers.set(xlabel="budget", ylabel="clients that pay", ylim=(0, max([*counts, 1]) * 1.08))
+    return figure
+
+
+def _shown(count: int) -> npt.NDArray[np.intp]:
+    """Return the rows to draw: all, or as many as an eye can tell apart."""
+    return np.arange(0, count, max(1, -(-count // MOST_POINTS)))
+
+
+def _sampled(shown: npt.NDArray[np.intp], outcome: Outcome) -> str:
+    count = len(outcome.levels)
+    return "" if shown.size == count else f" ({number(shown.size)} of them drawn)"

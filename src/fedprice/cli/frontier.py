@@ -1,0 +1,90 @@
+"""`fedprice frontier`: what each budget buys."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from fedprice.cli.console import (
+    Alpha,
+    ClientsFile,
+    Delivery,
+    Exponent,
+    Force,
+    Format,
+    MaxWeight,
+    OutputFile,
+    PlotFile,
+    Rounds,
+    StdoutFormat,
+    json_text,
+    stderr,
+)
+from fedprice.cli.price import read_game, require_feasible
+from fedprice.cli.summaries import COLUMNS, summaries, summary_table
+from fedprice.errors import InputError
+from fedprice.pricing import Status
+from fedprice.pricing import frontier as trace
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from matplotlib.figure import Figure
+
+__all__ = ["frontier"]
+
+
+def frontier(
+    clients: ClientsFile,
+    budgets: Annotated[str, typer.Option(metavar="LO:HI:N", help="N budgets from LO to HI.")],
+    alpha: Alpha = 3.3,
+    rounds: Rounds = 1000,
+    exponent: Exponent = 2.0,
+    max_weight: MaxWeight = None,
+    output: OutputFile = None,
+    plot: PlotFile = None,
+    format_: StdoutFormat = Format.TABLE,
+    force: Force = False,
+) -> None:
+    """Trace expected loss and payers over the budget."""
+    points = parse_budgets(budgets)
+    delivery = Delivery(output, plot, format_, force)
+    with stderr().status("tracing the frontier"):
+        game = read_game(clients, float(points[0]), alpha, rounds, exponent, max_weight)
+        outcomes = trace(game, points.tolist())
+    if all(outcome.status is Status.INFEASIBLE for outcome in outcomes):
+        require_feasible(outcomes[-1])
+    rows = summaries(outcomes)
+
+    def figure() -> Figure:
+        from fedprice.cli.figures import draw_frontier
+
+        return draw_frontier(outcomes)
+
+    columns = [name for name in COLUMNS if name not in ("scheme", "spend")]
+    delivery.send(
+        rows,
+        to_json=lambda: json_text(frontier=rows),
+        to_screen=lambda: summary_table(rows, columns),
+        to_figure=figure,
+    )
+
+
+def parse_budgets(text: str) -> npt.NDArray[np.float64]:
+    """Return the budgets that LO:HI:N stands for.
+
+    Examples
+    --------
+    >>> parse_budgets("0:100:3")
+    array([  0.,  50., 100.])
+    """
+    try:
+        low_text, high_text, count_text = text.split(":")
+        low, high, count = float(low_text), float(high_text), int(count_text)
+    except ValueError:
+        raise InputError(f"--budgets must be LO:HI:N, such as 10:500:50; got {text!r}.") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high and count >= 1):
+        raise InputError(f"--budgets must have finite LO ≤ HI and N ≥ 1; got {text!r}.")
+    return np.linspace(low, high, count)

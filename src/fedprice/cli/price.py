@@ -1,0 +1,103 @@
+"""`fedprice price`: what to offer each client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedprice.bound import Bound
+from fedprice.cli.console import (
+    Alpha,
+    Budget,
+    ClientsFile,
+    Delivery,
+    Exponent,
+    Force,
+    Format,
+    InfeasibleError,
+    MaxWeight,
+    OutputFile,
+    PlotFile,
+    Rounds,
+    StdoutFormat,
+    json_text,
+    stderr,
+)
+from fedprice.clients import Clients
+from fedprice.game import Game
+from fedprice.pricing import Status, solve
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from fedprice.pricing import Outcome
+
+__all__ = ["price", "read_game", "require_feasible"]
+
+
+def price(
+    clients: ClientsFile,
+    budget: Budget = 200.0,
+    alpha: Alpha = 3.3,
+    rounds: Rounds = 1000,
+    exponent: Exponent = 2.0,
+    scheme: Annotated[str, typer.Option(metavar="NAME", help="How to price.")] = "equilibrium",
+    max_weight: MaxWeight = None,
+    output: OutputFile = None,
+    plot: PlotFile = None,
+    format_: StdoutFormat = Format.TABLE,
+    force: Force = False,
+) -> None:
+    """Price clients under a budget: what to offer each, and how often each will then join."""
+    delivery = Delivery(output, plot, format_, force)
+    with stderr().status("pricing"):
+        game = read_game(clients, budget, alpha, rounds, exponent, max_weight)
+        outcome = solve(game, scheme)
+    require_feasible(outcome)
+    rows = outcome.to_frame()
+
+    def figure() -> Figure:
+        from fedprice.cli.figures import draw_outcome
+
+        return draw_outcome(outcome)
+
+    delivery.send(
+        rows,
+        to_json=lambda: json_text(summary=outcome.summary(), clients=rows),
+        to_screen=lambda: outcome,
+        to_figure=figure,
+    )
+
+
+def read_game(
+    clients: Path,
+    budget: float,
+    alpha: float,
+    rounds: int,
+    exponent: float,
+    max_weight: float | None,
+) -> Game:
+    """Make a game of a file of clients and the options that the commands share."""
+    bound = Bound(alpha=alpha, rounds=rounds)
+    table = Clients.read(clients)
+    if max_weight is not None:
+        table = table.with_max_weight(max_weight)
+    return Game(table, bound=bound, budget=budget, cost_exponent=exponent)
+
+
+def require_feasible(outcome: Outcome) -> None:
+    """End with a clear line, and exit code 3, if the budget does not suffice."""
+    if outcome.status is Status.INFEASIBLE:
+        raise InfeasibleError(infeasible_line(outcome))
+
+
+def infeasible_line(outcome: Outcome) -> str:
+    """Say what budget would suffice."""
+    strict = "more than" if outcome.least_budget == outcome.game.budget else "at least"
+    return (
+        f"infeasible: {outcome.scheme} needs a budget of {strict} {outcome.least_budget:.6g} for "
+        f"these clients; got {outcome.game.budget:.6g}. Raise --budget or lower the floors."
+    )

@@ -1,0 +1,51 @@
+"""Several outcomes as one table, a row each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.pricing.display import number
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import polars as pl
+    from rich.table import Table
+
+    from fedprice.pricing import Outcome
+
+__all__ = ["COLUMNS", "summaries", "summary_table"]
+
+COLUMNS = (
+    "scheme",
+    "budget",
+    "status",
+    "spend",
+    "expected_loss",
+    "mean_level",
+    "payers",
+    "client_utility",
+    "multiplier",
+)
+
+
+def summaries(outcomes: Sequence[Outcome]) -> pl.DataFrame:
+    """Return the summaries of outcomes, a row each."""
+    import polars as pl
+
+    return pl.DataFrame([outcome.summary() for outcome in outcomes])
+
+
+def summary_table(rows: pl.DataFrame, columns: Sequence[str]) -> Table:
+    """Return some columns of the summaries for rich."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE)
+    for name in columns:
+        justify = "left" if name in ("scheme", "status") else "right"
+        table.add_column(name.replace("_", " "), justify=justify)  # type: ignore[arg-type]
+    for row in rows.iter_rows(named=True):
+        cells = (row[name] for name in columns)
+        table.add_row(*(cell if isinstance(cell, str) else number(cell) for cell in cells))
+    return table

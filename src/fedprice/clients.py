@@ -1,0 +1,302 @@
+"""`Clients`: the table of client parameters, one row a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from fedprice.errors import InputError, nearest
+from fedprice.tables import read_table, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    import polars as pl
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["Clients"]
+
+_REQUIRED = ("grad_norm", "cost", "value")
+_OPTIONAL = ("level_min", "level_max")
+_COLUMNS = ("client_id", "samples", "weight", *_REQUIRED, *_OPTIONAL)
+
+WEIGHT_TOLERANCE = 1e-6  # weights that went through float32 still pass
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Clients:
+    """The clients of a federation, as arrays of length N with one entry a client.
+
+    Parameters
+    ----------
+    samples
+        Number of samples d_n ≥ 0, not all zero. Weights follow: a_n = d_n / Σ d.
+    weight
+        Instead of `samples`: the weights a_n ≥ 0 themselves, which sum to 1.
+    grad_norm
+        Bound G_n ≥ 0 on the norm of the client's stochastic gradient.
+    cost
+        Cost c_n > 0 of joining every round; a level q costs c_n q^τ.
+    value
+        Value v_n ≥ 0 of one unit of loss improvement to the client.
+    level_min, level_max
+        Least and largest level the server may buy, 0 ≤ level_min ≤ level_max ≤ 1, level_max > 0.
+    ids
+        Names of the clients, distinct; by default "1", "2", …
+
+    A scalar stands for all clients. Arrays of 64-bit floats are kept, not copied.
+
+    Examples
+    --------
+    >>> clients = Clients(samples=[120, 900, 60], grad_norm=1.0, cost=[40, 55, 20], value=0)
+    >>> clients
+    Clients(num_clients=3)
+    >>> clients.weight.round(3)
+    array([0.111, 0.833, 0.056])
+    >>> Clients(samples=[120, 900], grad_norm=1.0, cost=[40, -1], value=0)
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: `cost` must be above 0; got -1 in row 2 (client '2').
+    """
+
+    samples: FloatArray | None
+    weight: FloatArray
+    grad_norm: FloatArray
+    cost: FloatArray
+    value: FloatArray
+    level_min: FloatArray
+    level_max: FloatArray
+    given_ids: npt.NDArray[np.object_] | None
+
+    def __init__(
+        self,
+        *,
+        samples: npt.ArrayLike | None = None,
+        weight: npt.ArrayLike | None = None,
+        grad_norm: npt.ArrayLike,
+        cost: npt.ArrayLike,
+        value: npt.ArrayLike,
+        level_min: npt.ArrayLike = 0.0,
+        level_max: npt.ArrayLike = 1.0,
+        ids: Sequence[str] | npt.NDArray[Any] | None = None,
+    ) -> None:
+        if (samples is None) == (weight is None):
+            raise InputError("give either `samples` or `weight`, one of the two.")
+        share_name = "weight" if samples is None else "samples"
+        share = np.atleast_1d(_floats(share_name, weight if samples is None else samples))
+        if share.ndim != 1 or share.size == 0:
+            raise InputError(
+                f"`{share_name}` must have one entry a client, and at least one; "
+                f"got shape {share.shape}."
+            )
+        count = share.size
+        names = None if ids is None else _ids(ids, count)
+
+        def column(name: str, given: npt.ArrayLike) -> FloatArray:
+            array = _floats(name, given)
+            if array.ndim > 1 or array.size not in (1, count):
+                raise InputError(
+                    f"`{name}` must have one entry for each of the {count} clients; "
+                    f"got shape {array.shape}."
+                )
+            return np.broadcast_to(array, count)
+
+        def check(name: str, array: FloatArray, holds: Callable[[Any], Any], rule: str) -> None:
+            # A broadcast scalar is tested once, not once a client.
+            distinct = array[:1] if array.strides == (0,) else array
+            bad = ~(np.isfinite(distinct) & holds(distinct))
+            if bad.any():
+                row = int(np.argmax(bad))
+                who = str(row + 1) if names is None else names[row]
+                raise InputError(
+                    f"`{name}` must be {rule}; got {array[row]:.6g} in row {row + 1} "
+                    f"(client {who!r})."
+                )
+
+        values = {
+            "grad_norm": column("grad_norm", grad_norm),
+            "cost": column("cost", cost),
+            "value": column("value", value),
+            "level_min": column("level_min", level_min),
+            "level_max": column("level_max", level_max),
+        }
+        check(share_name, share, lambda x: x >= 0, "a finite number, at least 0")
+        check("grad_norm", values["grad_norm"], lambda x: x >= 0, "a finite number, at least 0")
+        check("cost", values["cost"], lambda x: x > 0, "above 0")
+        check("value", values["value"], lambda x: x >= 0, "a finite number, at least 0")
+        check("level_max", values["level_max"], lambda x: (x > 0) & (x <= 1), "in (0, 1]")
+        floor, cap = values["level_min"], values["level_max"]
+        check("level_min", floor, lambda x: (x >= 0) & (x <= 1), "in [0, 1]")
+        if (floor > cap).any():
+            row = int(np.argmax(floor > cap))
+            raise InputError(
+                f"`level_min` must be at most `level_max` = {cap[row]:.6g}; "
+                f"got {floor[row]:.6g} in row {row + 1}."
+            )
+
+        total = float(share.sum())
+        if samples is None:
+            if abs(total - 1) > WEIGHT_TOLERANCE:
+                raise InputError(
+                    f"`weight` must sum to 1; got {total:.9g}. Divide by the sum, or give `samples`."
+                )
+            values["weight"] = share
+        else:
+            if total == 0:
+                raise InputError("`samples` must not be 0 for every client.")
+            values["weight"] = share / total
+            values["samples"] = share
+        for name, array in values.items():
+            kept = array.view()
+            kept.flags.writeable = False
+            object.__setattr__(self, name, kept)
+        if samples is None:
+            object.__setattr__(self, "samples", None)
+        object.__setattr__(self, "given_ids", names)
+
+    def __len__(self) -> int:
+        return self.weight.size
+
+    def __repr__(self) -> str:
+        return f"Clients(num_clients={len(self)})"
+
+    @property
+    def ids(self) -> npt.NDArray[np.object_]:
+        """Names of the clients: those given, or "1", "2", …"""
+        if self.given_ids is not None:
+            return self.given_ids
+        return np.arange(1, len(self) + 1).astype(str).astype(object)
+
+    def with_max_weight(self, max_weight: float) -> Self:
+        """Return the same clients with floors that keep aggregation weights a_n / q_n bounded.
+
+        Parameters
+        ----------
+        max_weight
+            Largest weight w_max that one update may get; the floors become
+            max(level_min, a_n / w_max).
+
+        Examples
+        --------
+        >>> clients = Clients(samples=[1, 3], grad_norm=1, cost=1, value=0)
+        >>> clients.with_max_weight(2.5).level_min
+        array([0.1, 0.3])
+        """
+        least = float((self.weight / self.level_max).max())
+        if not max_weight >= least * (1 - 1e-15):
+            raise InputError(
+                f"`max_weight` must be at least {least:.6g}, the largest weight / level_max; "
+                f"got {max_weight:.6g}."
+            )
+        floor = np.minimum(np.maximum(self.level_min, self.weight / max_weight), self.level_max)
+        return type(self)(
+            samples=self.samples,
+            weight=self.weight if self.samples is None else None,
+            grad_norm=self.grad_norm,
+            cost=self.cost,
+            value=self.value,
+            level_min=floor,
+            level_max=self.level_max,
+            ids=self.given_ids,
+        )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read clients from a CSV or Parquet file (see `from_frame` for the columns)."""
+        try:
+            return cls.from_frame(read_table(path))
+        except InputError as error:
+            text = str(error)
+            raise InputError(text if str(path) in text else f"{path}: {text}") from error
+
+    def write(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the clients to a CSV or Parquet file, by its suffix, whole or not at all."""
+        write_table(self.to_frame(), path, force=force)
+
+    @classmethod
+    def from_frame(cls, frame: pl.DataFrame) -> Self:
+        """Take clients from a polars table.
+
+        The columns are `client_id`, `samples` or `weight`, `grad_norm`, `cost`, `value` and
+        optionally `level_min`, `level_max`, in any order and no others.
+        """
+        for name in frame.columns:
+            if name not in _COLUMNS:
+                raise InputError(f"unknown column {name!r}. {nearest(name, _COLUMNS)}")
+        for name in ("client_id", *_REQUIRED):
+            if name not in frame.columns:
+                raise InputError(
+                    f"there is no column {name!r}; the columns are {', '.join(frame.columns)}."
+                )
+        if ("samples" in frame.columns) == ("weight" in frame.columns):
+            raise InputError("give either a column 'samples' or a column 'weight', one of the two.")
+        if frame.height == 0:
+            raise InputError("the table has no rows; give at least one client.")
+        numbers: dict[str, Any] = {
+            name: _numbers(frame[name]) for name in frame.columns if name != "client_id"
+        }
+        return cls(ids=_text(frame["client_id"]), **numbers)
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the clients as a polars table with the columns of `from_frame`."""
+        import polars as pl
+
+        if self.samples is None:
+            share = pl.Series("weight", self.weight)
+        else:
+            share = pl.Series("samples", self.samples)
+            if self.samples.max() < 2**53 and (self.samples == np.floor(self.samples)).all():
+                share = share.cast(pl.Int64)
+        rest = [pl.Series(name, getattr(self, name)) for name in (*_REQUIRED, *_OPTIONAL)]
+        return pl.DataFrame([pl.Series("client_id", self.ids, dtype=pl.String), share, *rest])
+
+
+def _floats(name: str, given: npt.ArrayLike) -> FloatArray:
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`{name}` must be numbers; {error}.") from error
+
+
+def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
+    names = [str(name) for name in given]
+    if len(names) != count:
+        raise InputError(f"`ids` must name each of the {count} clients; got {len(names)} names.")
+    distinct = set(names)
+    if "" in distinct:
+        raise InputError(f"client ids must not be empty; row {names.index('') + 1} has none.")
+    if len(distinct) != count:
+        seen: dict[str, int] = {}
+        for row, name in enumerate(names, start=1):
+            if (first := seen.setdefault(name, row)) != row:
+                raise InputError(
+                    f"client ids must be distinct; rows {first} and {row} are both {name!r}."
+                )
+    return np.array(names, dtype=object)
+
+
+def _text(column: pl.Series) -> npt.NDArray[np.object_]:
+    import polars as pl
+
+    # An empty name is refused with its row, like one that is missing altogether.
+    return column.cast(pl.String).fill_null("").to_numpy()
+
+
+def _numbers(column: pl.Series) -> FloatArray:
+    import polars as pl
+
+    try:
+        text = column.str.strip_chars() if column.dtype == pl.String else column
+        numbers = text.cast(pl.Float64, strict=False)
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"column {column.name!r} must hold numbers.") from error
+    if numbers.null_count():
+        row = numbers.is_null().arg_max() or 0
+        got = "nothing" if column[row] is None else repr(column[row])
+        raise InputError(f"column {column.name!r} must hold numbers; got {got} in row {row + 1}.")
+    return numbers.to_numpy()

@@ -1,0 +1,62 @@
+"""What can go wrong, as a tree.
+
+::
+
+    FedpriceError
+    ├── InputError          malformed input: a value, a table, a file, a name
+    └── MissingExtraError   an optional dependency is not installed
+
+An infeasible game is not an error: it is a status of the outcome.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import ModuleType
+
+__all__ = ["FedpriceError", "InputError", "MissingExtraError", "nearest", "require"]
+
+
+class FedpriceError(Exception):
+    """Base of all errors of this package; the message is one line that says what to do."""
+
+
+class InputError(FedpriceError, ValueError):
+    """Malformed input: what, where, got what, try what."""
+
+
+class MissingExtraError(FedpriceError, ImportError):
+    """An optional dependency is not installed; the message names the command that installs it."""
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional module, or name the exact line that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"this needs {module.partition('.')[0]}, which is not installed. "
+            f"Run: pip install 'fedprice[{extra}]'"
+        ) from error
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """Return a hint for a mistyped word: the nearest option, or all of them.
+
+    Examples
+    --------
+    >>> nearest("unifrom", ["equilibrium", "uniform"])
+    "Did you mean 'uniform'?"
+    >>> nearest("x", ["equilibrium", "uniform"])
+    "Choose from 'equilibrium', 'uniform'."
+    """
+    options = list(options)
+    match = difflib.get_close_matches(word, options, n=1)
+    if match:
+        return f"Did you mean {match[0]!r}?"
+    return f"Choose from {', '.join(map(repr, options))}."

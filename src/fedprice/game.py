@@ -1,0 +1,211 @@
+"""`Game`: clients, bound and budget; what a client answers to a price (Stage II).
+
+Symbols: q level, P price, c cost, τ cost exponent, v value, k impact.
+
+A client maximises U(q) = P q − c q^τ − v k / q + constant, which is strictly concave for q > 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.bound import random_loss
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedprice.bound import Bound
+    from fedprice.clients import Clients
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["Game", "best_level", "best_response", "break_even", "price_at", "price_for", "utilities"]
+
+
+@dataclass(frozen=True, eq=False)
+class Game:
+    """The Stackelberg game between a server with a budget and its clients.
+
+    Parameters
+    ----------
+    clients, bound
+        Whom to buy, and how their levels turn into expected loss.
+    budget
+        B: the most that the server pays in total; negative when it wants to earn.
+    cost_exponent
+        τ > 1: a level q costs client n c_n q^τ. The paper has τ = 2.
+
+    Examples
+    --------
+    >>> from fedprice import Bound, Clients
+    >>> clients = Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=[0, 900])
+    >>> Game(clients, bound=Bound(alpha=2, rounds=1000), budget=10)
+    Game(num_clients=2, budget=10, cost_exponent=2)
+    """
+
+    clients: Clients
+    bound: Bound
+    budget: float
+    cost_exponent: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.budget):
+            raise InputError(f"`budget` must be a finite number; got {self.budget}.")
+        if not 1 < self.cost_exponent < np.inf:
+            raise InputError(f"`cost_exponent` must be above 1; got {self.cost_exponent}.")
+        if not np.isfinite(self.impact).all():
+            raise InputError("alpha · weight² · grad_norm² / rounds overflows; rescale grad_norm.")
+
+        object.__setattr__(self, "budget", float(self.budget))
+        object.__setattr__(self, "cost_exponent", float(self.cost_exponent))
+
+    def __repr__(self) -> str:
+        return (
+            f"Game(num_clients={len(self.clients)}, budget={self.budget:g}, "
+            f"cost_exponent={self.cost_exponent:g})"
+        )
+
+    @cached_property
+    def impact(self) -> FloatArray:
+        """The clients' coefficients k_n = α a_n² G_n² / R in the bound, shape (N,)."""
+        return self.bound.impact(self.clients)
+
+
+def best_response(game: Game, prices: npt.ArrayLike) -> FloatArray:
+    """Return the level that each client chooses at its price, shape (N,) (equation 13, any τ).
+
+    The level is the root of P + v k / q² − τ c q^{τ−1} = 0, or `level_max` where the root lies
+    above it, or 0 where there is none (v k = 0 and P ≤ 0). Floors do not enter: `level_min` binds
+    the server, which has to offer a price at which the client wants that much.
+
+    Parameters
+    ----------
+    game
+        The game; its budget plays no part.
+    prices
+        P_n of either sign, shape (N,) or a scalar.
+
+    Examples
+    --------
+    >>> from fedprice import Bound, Clients
+    >>> clients = Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=[0, 900])
+    >>> game = Game(clients, bound=Bound(alpha=2, rounds=1000), budget=10)
+    >>> best_response(game, [4, -1])
+    array([0.5       , 0.43500643])
+    >>> price_for(game, best_response(game, [4, -1])).round(12)
+    array([ 4., -1.])
+    """
+    clients = game.clients
+    given = _per_client("prices", prices, len(clients))
+    return best_level(
+        given, clients.cost, clients.value * game.impact, game.cost_exponent, clients.level_max
+    )
+
+
+def price_for(game: Game, levels: npt.ArrayLike) -> FloatArray:
+    """Return the prices at which the clients choose these levels: the inverse of `best_response`.
+
+    P(q) = τ c q^{τ−1} − v k / q², and 0 for a level of 0. The paper's inline inverse drops the
+    factor v α / R, a misprint.
+    """
+    clients, tau = game.clients, game.cost_exponent
+    q = _per_client("levels", levels, len(clients))
+    if not ((q >= 0) & (q <= clients.level_max)).all():
+        raise InputError("`levels` must lie between 0 and the clients' level_max.")
+    return price_at(q, clients.cost, clients.value * game.impact, tau)
+
+
+def price_at(
+    level: FloatArray, cost: FloatArray, value_impact: FloatArray, cost_exponent: float
+) -> FloatArray:
+    """Return P(q) = τ c q^{τ−1} − v k / q², and 0 for a level of 0, elementwise."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        prices = cost_exponent * cost * level ** (cost_exponent - 1) - value_impact / level**2
+    return np.where(level > 0, prices, 0.0)
+
+
+def utilities(game: Game, levels: FloatArray, prices: FloatArray) -> FloatArray:
+    """Return each client's expected utility at these levels and prices, shape (N,).
+
+    U_n = P_n q_n − c_n q_n^τ − v_n (E[F(w^R)] − F*), with the bound of Theorem 1 for the loss. The
+    paper's utility adds the constant v_n (F(w_n*) − F*), which no price or level changes.
+    """
+    clients = game.clients
+    loss = random_loss(game.impact, levels) + game.bound.beta / game.bound.rounds
+    money = prices * levels - clients.cost * levels**game.cost_exponent
+    # Who does not care about the model does not suffer from a loss, be it infinite.
+    with np.errstate(invalid="ignore"):
+        return np.where(clients.value > 0, money - clients.value * loss, money)
+
+
+def best_level(
+    price: npt.ArrayLike,
+    cost: npt.ArrayLike,
+    value_impact: npt.ArrayLike,
+    cost_exponent: float,
+    level_max: npt.ArrayLike = 1.0,
+) -> FloatArray:
+    """Return the q that maximises P q − c q^τ − v k / q on (0, level_max], elementwise.
+
+    In y = q / q₀, with q₀ = (v k / τ c)^{1/(τ+1)} the answer to a price of 0, the condition has one
+    parameter, p = P / (τ c q₀^{τ−1}):  y^{τ+1} = 1 + p y².  With z = log y it reads, for p > 0,
+    (τ+1) z − log(1 + p e^{2z}) = 0, concave and increasing, and for p < 0,
+    log(e^{(τ+1) z} − p e^{2z}) = 0, convex and increasing. Newton's iteration therefore runs
+    monotonically from a start that both bounds give, and logarithms keep twelve orders of
+    magnitude in every argument harmless.
+    """
+    shape = np.broadcast_shapes(*map(np.shape, (price, cost, value_impact, level_max)))
+    big_p, c, vk, cap = (
+        np.broadcast_to(np.asarray(x, dtype=np.float64), shape)
+        for x in (price, cost, value_impact, level_max)
+    )
+    tau = cost_exponent
+    paid = big_p > 0
+    driven = vk > 0
+    with np.errstate(divide="ignore"):
+        log_price = np.log(np.abs(big_p))
+        log_slope = np.log(tau * c)
+        log_cap = np.log(cap)
+        log_q0 = (np.log(np.where(driven, vk, 1.0)) - log_slope) / (tau + 1)
+    log_p = log_price - log_slope - (tau - 1) * log_q0
+    z = np.where(paid, np.maximum(0.0, log_p / (tau - 1)), np.minimum(0.0, -log_p / 2))
+    for _ in range(60):
+        own = np.where(paid, 0.0, (tau + 1) * z)
+        bought = log_p + 2 * z
+        total = np.logaddexp(own, bought)
+        residual = np.where(paid, (tau + 1) * z - total, total)
+        slope = (tau + 1) - np.where(paid, 2.0, tau - 1) * np.exp(bought - total)
+        step = residual / slope
+        z -= step
+        if not (np.abs(step) > 1e-15 * (1 + np.abs(z))).any():
+            break
+    # Without intrinsic value the condition is τ c q^{τ−1} = P.
+    undriven = np.where(paid, (log_price - log_slope) / (tau - 1), -np.inf)
+    log_q = np.where(driven, log_q0 + z, undriven)
+    return np.where(log_q >= log_cap, cap, np.exp(np.minimum(log_q, log_cap)))
+
+
+def break_even(
+    cost: float, value_impact: float, cost_exponent: float, level_max: float = 1.0
+) -> float:
+    """Return the price below which the payment no longer covers the cost of the best level.
+
+    At the best level q, P q = c q^τ where (τ − 1) c q^{τ+1} = v k. Below that price the client
+    joins out of its own interest in the model, and below 0 it even pays the server.
+    """
+    level = (value_impact / ((cost_exponent - 1) * cost)) ** (1 / (cost_exponent + 1))
+    return float(cost * min(level, level_max) ** (cost_exponent - 1))
+
+
+def _per_client(name: str, given: npt.ArrayLike, count: int) -> FloatArray:
+    array = np.asarray(given, dtype=np.float64)
+    if array.shape not in ((), (count,)):
+        raise InputError(f"`{name}` must have shape ({count},); got {array.shape}.")
+    if not np.isfinite(array).all():
+        raise InputError(f"`{name}` must be finite numbers.")
+    return np.broadcast_to(array, (count,))

@@ -1,0 +1,339 @@
+r"""The Stackelberg equilibrium: the server's optimal prices, exactly, for any number of clients.
+
+Symbols: q level, x = 1/q, P price, c cost, τ cost exponent, v value, k impact, B budget, λ the
+multiplier of the budget, t = 1/λ.
+
+The paper calls the server's problem P1′ non-convex and searches over M = Σ c q² with a convex tool
+at every step. In x = 1/q it is convex:
+
+.. math::
+    \min_x \sum_n k_n x_n
+    \quad\text{s.t.}\quad \sum_n (\tau c_n x_n^{-\tau} - v_n k_n x_n) \le B,
+    \quad 1/q_{\max} \le x_n \le 1/q_{\min}.
+
+Its optimality conditions give every level from the single number t:
+
+.. math::
+    q_n(t) = \mathrm{clip}\big( [k_n (t - v_n)^+ / (\tau^2 c_n)]^{1/(\tau+1)}, q_{\min}, q_{\max} \big)
+
+and the spend S(t) is continuous and non-decreasing, so one scalar root is the global optimum of all
+clients. With r = τ² c / k, clipping q is clipping the gap g = t − v to [r q_min^{τ+1}, r q_max^{τ+1}],
+and then, clipped or not,
+
+    x = (r / g)^{1/(τ+1)},   payment = k x (g / τ − v),
+
+one power a client. When some clients have no floor, t must exceed the largest value v_ref among
+them, and may come so close that t − v_ref drowns in rounding; the unknown is u = t − v_ref instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.game import price_at
+from fedprice.pricing.outcome import BUDGET_TOLERANCE, Certificate, Outcome, Status
+from fedprice.pricing.root import ROUNDING, Root, Spend, find_root
+from fedprice.pricing.schemes import scheme
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+    import numpy.typing as npt
+
+    from fedprice.game import Game
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["Problem", "equilibrium"]
+
+BLOCK = 1 << 13  # clients a block: the working set of one evaluation stays in the cache
+SAMPLE = 1 << 6  # every so manieth client makes the sample whose root starts the search for all
+
+
+@scheme("equilibrium")
+def equilibrium(game: Game) -> Outcome:
+    """Return the Stackelberg equilibrium, with a certificate of global optimality.
+
+    Examples
+    --------
+    >>> from fedprice import Bound, Clients, Game
+    >>> clients = Clients(samples=[120, 900, 60], grad_norm=[1.2, 0.8, 2.0],
+    ...                   cost=[40, 55, 20], value=[0, 4000, 9000])
+    >>> best = equilibrium(Game(clients, bound=Bound(alpha=3.3, rounds=1000), budget=20))
+    >>> best.levels.round(3), best.prices.round(2), best.status.value
+    (array([0.295, 0.699, 0.247]), array([23.63, 57.76,  3.13]), 'optimal')
+    >>> best.certificate.gap < 1e-12
+    True
+    """
+    return Problem.of(game).solve(game.budget)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A game without its budget, in the solver's form: one row a client that has an impact.
+
+    Clients without impact are not bought: they stand at their floor, at the price of that floor.
+    Everything runs over blocks of clients, so that beside the answer no array of full length is
+    made: at ten million clients, fresh memory costs more than arithmetic.
+    """
+
+    game: Game
+    active: npt.NDArray[np.bool_] | slice
+    reference: float
+    impact: FloatArray
+    cost: FloatArray
+    value: FloatArray
+    floor: FloatArray
+    cap: FloatArray
+    floor_power: FloatArray | None
+    cap_power: FloatArray
+
+    @classmethod
+    def of(cls, game: Game) -> Self:
+        """Put a game into the solver's form."""
+        clients, impact = game.clients, game.impact
+        active: npt.NDArray[np.bool_] | slice = slice(None)
+        if impact.min() < np.finfo(np.float64).tiny:
+            active = impact >= np.finfo(np.float64).tiny
+        value, floor = clients.value[active], clients.level_min[active]
+        floored = _some(floor)
+        unfloored = value[floor == 0] if floored else value
+        return cls(
+            game=game,
+            active=active,
+            reference=float(unfloored.max(initial=0.0)),
+            impact=impact[active],
+            cost=clients.cost[active],
+            value=value,
+            floor=floor,
+            cap=clients.level_max[active],
+            floor_power=_power(floor, game.cost_exponent + 1) if floored else None,
+            cap_power=_power(clients.level_max[active], game.cost_exponent + 1),
+        )
+
+    def solve(self, budget: float, start: float | None = None) -> Outcome:
+        """Return the equilibrium under a budget, the search begun at a guess of t = 1/λ."""
+        tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(self.least_budget))
+        open_ended = not self.floor.all()  # levels near 0 can be bought, a level of 0 cannot
+        if budget < self.least_budget - tolerance or (open_ended and budget <= self.least_budget):
+            return self.outcome(budget, Status.INFEASIBLE, lambda block: self.floor[block])
+        if budget >= self.most_budget:
+            return self.outcome(budget, Status.SLACK, lambda block: self.cap[block])
+        left = budget - self.idle_spend
+        root = self.root(left, start)
+        if root.found:
+            return self.outcome(budget, Status.OPTIMAL, lambda b: self.levels(root.point, b), root)
+        levels = self.between(root, left)
+        return self.outcome(budget, Status.OPTIMAL, lambda block: levels[block], root)
+
+    def outcome(
+        self,
+        budget: float,
+        status: Status,
+        levels_of: Callable[[slice], FloatArray],
+        root: Root | None = None,
+    ) -> Outcome:
+        """Return the outcome of these levels, with all that belongs to it from a single pass."""
+        levels, prices = np.empty_like(self.impact), np.empty_like(self.impact)
+        primal = dual = 0.0
+        for block in self.blocks():
+            q = levels[block] = levels_of(block)
+            prices[block] = self.prices(q, block)
+            with np.errstate(divide="ignore"):
+                primal += float((self.impact[block] / q).sum())
+            if root is not None:
+                dual += self.dual(root.point, block)
+        multiplier = 0.0
+        if root is not None:
+            multiplier = 1 / (self.reference + root.point)
+            dual = multiplier * (dual - (budget - self.idle_spend))
+        elif status is Status.SLACK:
+            dual = primal  # λ = 0: nobody can be above the cap
+        else:
+            dual = -np.inf
+        return Outcome(
+            game=self.game if budget == self.game.budget else replace(self.game, budget=budget),
+            scheme="equilibrium",
+            status=status,
+            levels=self.everybody(levels, lambda: self.game.clients.level_min),
+            prices=self.everybody(prices, lambda: self.idle_prices),
+            multiplier=multiplier,
+            certificate=Certificate(primal, dual),
+            least_budget=self.least_budget,
+            iterations=0 if root is None else root.iterations,
+        )
+
+    def everybody(self, active: FloatArray, idle: Callable[[], FloatArray]) -> FloatArray:
+        """Return an array over all clients from those with and those without impact."""
+        if isinstance(self.active, slice):
+            return active
+        whole = idle().copy()
+        whole[self.active] = active
+        return whole
+
+    @cached_property
+    def idle_prices(self) -> FloatArray:
+        """What the floor of each client would cost, had it no value, shape (N,)."""
+        clients, tau = self.game.clients, self.game.cost_exponent
+        return price_at(clients.level_min, clients.cost, np.zeros(1), tau)
+
+    @cached_property
+    def idle_spend(self) -> float:
+        """What the floors of clients without impact cost."""
+        if isinstance(self.active, slice):
+            return 0.0
+        return float((self.idle_prices * self.game.clients.level_min)[~self.active].sum())
+
+    @cached_property
+    def least_budget(self) -> float:
+        """The infimum of the budgets with a solution: −inf if one client can pay without limit."""
+        return -np.inf if self.reference > 0 else self.total_spend(self.floor)
+
+    @cached_property
+    def most_budget(self) -> float:
+        """What it costs to have everybody with an impact at the cap."""
+        return self.total_spend(self.cap)
+
+    def total_spend(self, levels: FloatArray) -> float:
+        """Return what these levels of the clients with an impact, and the others' floors, cost."""
+        return self.idle_spend + sum(
+            float(self.prices(levels[block], block) @ levels[block]) for block in self.blocks()
+        )
+
+    def root(self, budget: float, start: float | None = None) -> Root:
+        """Find the u = t − v_ref at which the clients with an impact cost the budget."""
+        lower = 0.0
+        if self.floor_power is not None and self.floor.all():
+            lower = min(
+                float((self.ratio(b) * self.floor_power[b] + self.value[b]).min())
+                for b in self.blocks()
+            )
+        upper = -self.reference + max(
+            float((self.ratio(b) * self.cap_power[b] + self.value[b]).max()) for b in self.blocks()
+        )
+        if start is not None:
+            guess = start - self.reference
+        elif self.impact.size > BLOCK:
+            guess = self.sample().root(budget / SAMPLE).point
+        else:
+            guess = upper
+        return find_root(self.spend, budget, min(max(guess, lower), upper), lower, upper)
+
+    def sample(self) -> Self:
+        """Return the problem of one client in SAMPLE."""
+        names = ("impact", "cost", "value", "floor", "cap", "floor_power", "cap_power")
+        columns = {name: getattr(self, name) for name in names}
+        return replace(
+            self,
+            **{k: v if v is None else v[::SAMPLE].copy() for k, v in columns.items()},
+        )
+
+    def blocks(self) -> Iterator[slice]:
+        """Iterate over blocks of clients that fit into the cache."""
+        return (slice(i, i + BLOCK) for i in range(0, self.impact.size, BLOCK))
+
+    def ratio(self, block: slice) -> FloatArray:
+        """Return r = τ² c / k for a block of clients."""
+        ratio = self.game.cost_exponent**2 * self.cost[block]
+        ratio /= self.impact[block]
+        return ratio
+
+    def gaps(self, u: float, block: slice) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return r, t − v, and t − v clipped to floors and caps, for a block of clients."""
+        ratio = self.ratio(block)
+        raw = (self.reference - self.value[block]) + u
+        clipped = np.minimum(raw, ratio * self.cap_power[block])
+        if self.floor_power is not None:
+            np.maximum(clipped, ratio * self.floor_power[block], out=clipped)
+        return ratio, raw, clipped
+
+    def spend(self, u: float) -> Spend:
+        """Return S(t) at t = v_ref + u, with its derivative.
+
+        An interior client's spend has the derivative k x t / ((τ+1) g).
+        """
+        tau = self.game.cost_exponent
+        bought = given = slope = 0.0
+        for block in self.blocks():
+            ratio, raw, gap = self.gaps(u, block)
+            weighted = self.impact[block] * _inverse_power(ratio, gap, tau + 1)
+            bought += float(weighted @ gap)
+            given += float(weighted @ self.value[block])
+            weighted /= gap
+            slope += float(weighted @ (raw == gap))
+        slope *= (self.reference + u) / (tau + 1)
+        return Spend(bought / tau - given, slope, bought / tau + given)
+
+    def levels(self, u: float, block: slice) -> FloatArray:
+        """Return q(t) at t = v_ref + u, exactly at the floor or cap where that binds."""
+        ratio, raw, gap = self.gaps(u, block)
+        q = 1 / _inverse_power(ratio, gap, self.game.cost_exponent + 1)
+        np.copyto(q, self.cap[block], where=raw > gap)
+        np.copyto(q, self.floor[block], where=raw < gap)
+        return np.clip(q, self.floor[block], self.cap[block], out=q)
+
+    def between(self, root: Root, budget: float) -> FloatArray:
+        """Return the levels between the two ends of a bracket that holds no further number.
+
+        Near the value of a client with a tiny floor, the spend moves by more than its rounding
+        between neighbouring numbers t. The levels of both ends are then optimal for the same t to
+        the last bit, and so is what lies between them; a line in x = 1/q finds the budget there.
+        """
+        from scipy.optimize import brentq
+
+        everyone, tau = slice(None), self.game.cost_exponent
+        x = 1 / self.levels(root.upper, everyone)
+        longer = 1 / self.levels(root.lower, everyone) - x
+
+        def excess(share: float) -> float:
+            at = x + share * longer
+            bought, given = tau * self.cost * at**-tau, self.value * self.impact * at
+            aim = budget - ROUNDING * float((bought + given).sum())
+            return float((bought - given).sum()) - aim
+
+        # Rounding may put the lower end, which is as good as all between, above the budget.
+        share = 1.0
+        if excess(1.0) < 0 < excess(0.0):
+            share = brentq(excess, 0.0, 1.0, xtol=1e-300, rtol=1e-15)
+        return np.clip(1 / (x + share * longer), self.floor, self.cap)
+
+    def dual(self, u: float, block: slice) -> float:
+        """Return a block's part of the Lagrangian dual at λ = 1/t: Σ min_q {(t−v) k/q + τ c q^τ}.
+
+        λ times the sum over all blocks, less λ B, is a lower bound on Σ k/q within the budget. It is
+        written out from the problem itself, not with the identities that make the search fast.
+        """
+        tau, k, c = self.game.cost_exponent, self.impact[block], self.cost[block]
+        gap = (self.reference - self.value[block]) + u
+        free = (k * np.maximum(gap, 0) / (tau**2 * c)) ** (1 / (tau + 1))
+        q = np.clip(free, self.floor[block], self.cap[block])
+        return float((gap * k / q + tau * c * q**tau).sum())
+
+    def prices(self, levels: FloatArray, block: slice) -> FloatArray:
+        """Return the prices of the levels of a block of clients."""
+        value_impact = self.value[block] * self.impact[block]
+        return price_at(levels, self.cost[block], value_impact, self.game.cost_exponent)
+
+
+def _some(levels: FloatArray) -> bool:
+    """Tell whether any level is above 0, looking once where one number stands for all."""
+    return bool(levels[:1].any() if levels.strides == (0,) else levels.any())
+
+
+def _power(levels: FloatArray, exponent: float) -> FloatArray:
+    """Return levels^exponent, computed once where one number stands for all."""
+    if levels.strides == (0,):
+        return np.broadcast_to(levels[:1] ** exponent, levels.shape)
+    return levels**exponent
+
+
+def _inverse_power(ratio: FloatArray, gap: FloatArray, power: float) -> FloatArray:
+    """Return x = 1/q = (r / g)^{1/(τ+1)}."""
+    if power == 3:
+        return np.cbrt(ratio / gap)
+    return (ratio / gap) ** (1 / power)

@@ -1,0 +1,274 @@
+"""`Outcome`: what a scheme returns, prices and levels with the proof of what they claim."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.bound import random_loss
+from fedprice.game import best_response, utilities
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+    import numpy.typing as npt
+    import polars as pl
+    from rich.console import RenderableType
+
+    from fedprice.game import Game
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["Certificate", "Outcome", "Status"]
+
+BUDGET_TOLERANCE = 1e-12  # relative to the larger of |budget| and the sum of absolute payments
+
+
+class Status(StrEnum):
+    """How an outcome ended.
+
+    OPTIMAL: proven best under the budget. SLACK: everybody is at the cap and money is left.
+    FEASIBLE: within the budget and the floors, nothing claimed about the best. INFEASIBLE: not even
+    `least_budget` is there; the outcome then holds the cheapest levels.
+    """
+
+    OPTIMAL = "optimal"
+    SLACK = "budget slack"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A proof of optimality: no levels within the budget can have Σ k/q below `dual`.
+
+    `primal` is Σ k_n / q_n of the outcome, the objective of the convex form. `dual` is the value of
+    the Lagrangian dual at the outcome's multiplier, a lower bound for every feasible choice, and
+    −inf where a scheme proves nothing.
+    """
+
+    primal: float
+    dual: float
+
+    @property
+    def gap(self) -> float:
+        """The relative duality gap, (primal − dual) / primal."""
+        if not np.isfinite(self.dual):
+            return np.inf
+        return (self.primal - self.dual) / self.primal if self.primal else 0.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcome:
+    """Prices, the levels that clients answer with, and what they cost and bring.
+
+    Attributes
+    ----------
+    game, scheme
+        What was priced, and the name of the scheme that did it.
+    status
+        See `Status`.
+    levels, prices
+        q_n and P_n, shape (N,).
+    multiplier
+        λ, the decrease of expected loss that one more unit of budget buys (0 if unknown or slack).
+    certificate
+        Primal and dual value, and their relative gap.
+    least_budget
+        The least budget for which the scheme is feasible; −inf if it is for every budget.
+    iterations
+        Passes over the clients that the search took.
+    """
+
+    game: Game
+    scheme: str
+    status: Status
+    levels: FloatArray
+    prices: FloatArray
+    multiplier: float
+    certificate: Certificate
+    least_budget: float
+    iterations: int
+
+    @classmethod
+    def from_prices(
+        cls,
+        game: Game,
+        prices: npt.ArrayLike,
+        *,
+        scheme: str,
+        levels: FloatArray | None = None,
+        least_budget: float = -np.inf,
+        iterations: int = 0,
+    ) -> Self:
+        """Return the outcome of any price vector: clients give their best response.
+
+        This is all that a scheme of one's own needs: compute prices, and return this.
+
+        Parameters
+        ----------
+        game
+            The game.
+        prices
+            P_n, shape (N,) or a scalar.
+        scheme
+            The scheme's name.
+        levels
+            For schemes that do not leave the choice to the clients: the levels, shape (N,).
+        least_budget, iterations
+            As for `Outcome`.
+        """
+        given = np.array(np.broadcast_to(np.asarray(prices, np.float64), len(game.clients)))
+        if levels is None:
+            levels = best_response(game, given)
+        payments = given * levels
+        excess = payments.sum() - game.budget
+        scale = max(abs(game.budget), np.abs(payments).sum())
+        floors_hold = (levels >= game.clients.level_min * (1 - 1e-12)).all()
+        feasible = excess <= BUDGET_TOLERANCE * scale and floors_hold
+        status = Status.FEASIBLE if feasible else Status.INFEASIBLE
+        if feasible and (levels >= game.clients.level_max).all():
+            status = Status.SLACK
+        return cls(
+            game=game,
+            scheme=scheme,
+            status=status,
+            levels=levels,
+            prices=given,
+            multiplier=0.0,
+            certificate=Certificate(objective(game.impact, levels), -np.inf),
+            least_budget=least_budget,
+            iterations=iterations,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Outcome(scheme={self.scheme!r}, status={self.status.value!r}, "
+            f"num_clients={len(self.levels)}, spend={self.spend:.6g}, "
+            f"expected_loss={self.expected_loss:.6g}, payers={self.payers})"
+        )
+
+    @cached_property
+    def payments(self) -> FloatArray:
+        """P_n q_n, what the server pays client n (negative: the client pays), shape (N,)."""
+        return self.prices * self.levels
+
+    @cached_property
+    def utilities(self) -> FloatArray:
+        """Expected utilities of the clients, shape (N,), up to a constant (`fedprice.utilities`)."""
+        return utilities(self.game, self.levels, self.prices)
+
+    @cached_property
+    def spend(self) -> float:
+        """Σ P_n q_n, what the server pays in total."""
+        return float(self.payments.sum())
+
+    @cached_property
+    def expected_loss(self) -> float:
+        """The bound's expected loss above F* + β/R: Σ k_n (1 − q_n) / q_n."""
+        return random_loss(self.game.impact, self.levels)
+
+    @property
+    def payers(self) -> int:
+        """Number of clients with a negative price: they pay the server."""
+        return int((self.prices < 0).sum())
+
+    @property
+    def sign_threshold(self) -> float:
+        """The value v^t = 1 / ((τ+1) λ) above which a client within its limits pays (Theorem 3)."""
+        if not self.multiplier:
+            return np.inf
+        return 1 / ((self.game.cost_exponent + 1) * self.multiplier)
+
+    @cached_property
+    def interior(self) -> npt.NDArray[np.bool_]:
+        """Which clients lie strictly between their floor and cap and have an impact, shape (N,)."""
+        clients, q = self.game.clients, self.levels
+        return (q > clients.level_min) & (q < clients.level_max) & (self.game.impact > 0)
+
+    @property
+    def theorem2_residual(self) -> float:
+        """Largest relative deviation of τ² c q^{τ+1} / k + v from 1/λ over interior clients.
+
+        Theorem 2, with the factor τ² R/α that the paper's statement drops.
+        """
+        if not self.multiplier or not self.interior.any():
+            return 0.0
+        c, v, k, q = self._interior_clients()
+        tau = self.game.cost_exponent
+        return float(np.abs((tau**2 * c * q ** (tau + 1) / k + v) * self.multiplier - 1).max())
+
+    @property
+    def theorem3_residual(self) -> float:
+        """Largest relative deviation of the prices from Theorem 3's closed form, interior clients.
+
+        For any τ, with X = 1/λ − v:  P = (k/τ) (τ² c / k X)^{2/(τ+1)} (X − τ v), which for τ = 2 is
+        the paper's (2 k c²)^{1/3} [X^{1/3} − 2 v X^{−2/3}]. The deviation is relative to the two
+        terms, since the price itself may be zero.
+        """
+        if not self.multiplier or not self.interior.any():
+            return 0.0
+        c, v, k, _ = self._interior_clients()
+        tau = self.game.cost_exponent
+        x = 1 / self.multiplier - v
+        factor = (k / tau) * (tau**2 * c / (k * x)) ** (2 / (tau + 1))
+        deviation = np.abs(self.prices[self.interior] - factor * (x - tau * v))
+        return float((deviation / (factor * (x + tau * v))).max())
+
+    def _interior_clients(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        clients, inside = self.game.clients, self.interior
+        impact = self.game.impact[inside]
+        return clients.cost[inside], clients.value[inside], impact, self.levels[inside]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the outcome in a few plain numbers, by name."""
+        return {
+            "scheme": self.scheme,
+            "status": self.status.value,
+            "num_clients": len(self.levels),
+            "budget": float(self.game.budget),
+            "spend": self.spend,
+            "expected_loss": self.expected_loss,
+            "payers": self.payers,
+            "mean_level": float(self.levels.mean()),
+            "client_utility": float(self.utilities.sum()),
+            "multiplier": self.multiplier,
+            "sign_threshold": self.sign_threshold,
+            "primal": self.certificate.primal,
+            "dual": self.certificate.dual,
+            "gap": self.certificate.gap,
+            "least_budget": self.least_budget,
+            "iterations": self.iterations,
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars table: the clients' columns, then level, price, payment, utility."""
+        import polars as pl
+
+        return self.game.clients.to_frame().with_columns(
+            pl.Series("level", self.levels),
+            pl.Series("price", self.prices),
+            pl.Series("payment", self.payments),
+            pl.Series("utility", self.utilities),
+        )
+
+    def __rich__(self) -> RenderableType:
+        from fedprice.pricing.display import rich_summary
+
+        return rich_summary(self)
+
+    def _repr_html_(self) -> str:
+        from fedprice.pricing.display import html_summary
+
+        return html_summary(self)
+
+
+def objective(impact: FloatArray, levels: FloatArray) -> float:
+    """Return Σ k_n / q_n, the objective of the convex form; a client without impact counts 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = impact / levels
+    return float(np.sum(terms, where=impact > 0))

@@ -1,0 +1,59 @@
+"""Uniform and weighted pricing as in the code that the paper's authors published.
+
+Warnings
+--------
+These set prices and levels as if nobody had an intrinsic value: q = min(q_max, (P/τc)^{1/(τ−1)}),
+and the scalar spends the budget were nobody at the cap. With values, these levels are not what
+clients would choose; `uniform` and `weighted` are the sound versions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.game import best_level
+from fedprice.pricing.outcome import Outcome
+from fedprice.pricing.schemes import scheme
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedprice.game import Game
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["uniform_published", "weighted_published"]
+
+
+@scheme("uniform-published")
+def uniform_published(game: Game) -> Outcome:
+    """Return the outcome of p = √(2B / Σ 1/c) for all (τ = 2; any τ by the same rule)."""
+    return _published(game, np.ones(len(game.clients)), "uniform-published")
+
+
+@scheme("weighted-published")
+def weighted_published(game: Game) -> Outcome:
+    """Return the outcome of P_n = s a_n with s = √(2B / Σ a²/c) (τ = 2; any τ by the same rule)."""
+    return _published(game, game.clients.weight, "weighted-published")
+
+
+def _published(game: Game, direction: FloatArray, name: str) -> Outcome:
+    clients, tau = game.clients, game.cost_exponent
+    # Nobody at the cap: Σ P (P / τ c)^{1/(τ−1)} = s^{τ/(τ−1)} · unit.
+    unit = float((direction ** (tau / (tau - 1)) * (tau * clients.cost) ** (-1 / (tau - 1))).sum())
+    # The rule knows no floors; it meets them from this scalar on.
+    floored = (clients.level_min > 0) & (direction > 0)
+    needed = tau * clients.cost * clients.level_min ** (tau - 1)
+    least_scalar = float((needed[floored] / direction[floored]).max(initial=0.0))
+    least = unit * least_scalar ** (tau / (tau - 1))
+    scalar = (max(game.budget, least, 0.0) / unit) ** ((tau - 1) / tau)
+    prices = scalar * direction
+    return Outcome.from_prices(
+        game,
+        prices,
+        scheme=name,
+        levels=best_level(prices, clients.cost, 0.0, tau, clients.level_max),
+        least_budget=least,
+    )

@@ -1,0 +1,63 @@
+"""The registry of schemes: a scheme is a function Game → Outcome with a name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedprice.game import Game
+    from fedprice.pricing.outcome import Outcome
+
+    Scheme = Callable[[Game], Outcome]
+
+__all__ = ["SCHEMES", "scheme", "solve"]
+
+SCHEMES: dict[str, Scheme] = {}
+
+
+def scheme(name: str) -> Callable[[Scheme], Scheme]:
+    """Register a scheme under a name, so that `solve` and the command line find it.
+
+    Examples
+    --------
+    >>> import fedprice as fp
+    >>> @fp.scheme("by-cost")
+    ... def by_cost(game):
+    ...     prices = game.budget * game.clients.cost / game.clients.cost.sum()
+    ...     return fp.Outcome.from_prices(game, prices, scheme="by-cost")
+    >>> clients = fp.Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=0)
+    >>> game = fp.Game(clients, bound=fp.Bound(alpha=2, rounds=1000), budget=3)
+    >>> fp.solve(game, scheme="by-cost").payments
+    array([0.22222222, 0.27777778])
+    >>> del fp.SCHEMES["by-cost"]
+    """
+
+    def register(function: Scheme) -> Scheme:
+        SCHEMES[name] = function
+        return function
+
+    return register
+
+
+def solve(game: Game, scheme: str = "equilibrium") -> Outcome:
+    """Price a game.
+
+    Parameters
+    ----------
+    game
+        Clients, bound and budget.
+    scheme
+        A name in `SCHEMES`; by default the Stackelberg equilibrium.
+
+    Returns
+    -------
+    Outcome
+        Its `status` says whether the budget sufficed.
+    """
+    if scheme not in SCHEMES:
+        raise InputError(f"there is no scheme {scheme!r}. {nearest(scheme, SCHEMES)}")
+    return SCHEMES[scheme](game)

@@ -1,0 +1,134 @@
+"""Tables on disk: CSV and Parquet in, CSV, Parquet and other files out, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import polars as pl
+
+__all__ = ["TABLE_SUFFIXES", "check_output", "csv_text", "read_table", "whole_file", "write_table"]
+
+TABLE_SUFFIXES = (".csv", ".parquet")
+
+# A spreadsheet runs a cell that starts with one of these; a quote in front makes it text. Text that
+# already looks quoted gets one more quote, so that reading takes exactly one off again.
+_FORMULA = r"^('*[=+\-@\t\r])"
+_QUOTED_FORMULA = r"^'('*[=+\-@\t\r])"
+
+
+def read_table(path: str | Path) -> pl.DataFrame:
+    """Read a CSV (every column as text) or Parquet file, told apart by its content.
+
+    Parameters
+    ----------
+    path
+        The file to read.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or if it is neither CSV nor Parquet.
+    """
+    import polars as pl
+
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; give a CSV or Parquet file.")
+    try:
+        with path.open("rb") as file:
+            head = file.read(4096)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    if not head.strip():
+        raise InputError(f"{path} is empty; its first line must name the columns.")
+    try:
+        if head.startswith(b"PAR1"):
+            return pl.read_parquet(path)
+        if b"\0" in head:
+            raise InputError(f"{path} is neither a CSV nor a Parquet file.")
+        frame = pl.read_csv(path, infer_schema=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise InputError(f"{path} is neither a CSV nor a Parquet file: {reason}.") from error
+    for mark in (";", "\t"):
+        if frame.width == 1 and mark in frame.columns[0]:
+            raise InputError(f"{path} separates its columns by {mark!r}; use commas.")
+    return frame.with_columns(pl.all().str.replace(_QUOTED_FORMULA, "$1"))
+
+
+def csv_text(frame: pl.DataFrame) -> str:
+    """Return a table as CSV, text that a spreadsheet would run as a formula quoted.
+
+    Numbers stay as they are: a payment may be negative.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> print(csv_text(pl.DataFrame({"client_id": ["=1+1", "b"], "payment": [-1.5, 2.0]})))
+    client_id,payment
+    '=1+1,-1.5
+    b,2.0
+    <BLANKLINE>
+    """
+    import polars as pl
+
+    return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$1")).write_csv()
+
+
+def write_table(frame: pl.DataFrame, path: str | Path, *, force: bool = False) -> None:
+    """Write a table as CSV or Parquet, by the suffix of the path, whole or not at all."""
+    path = check_output(path, TABLE_SUFFIXES, force=force)
+    with whole_file(path) as part:
+        if path.suffix == ".csv":
+            part.write_text(csv_text(frame), encoding="utf-8", newline="")
+        else:
+            frame.write_parquet(part)
+
+
+def check_output(path: str | Path, suffixes: tuple[str, ...], *, force: bool = False) -> Path:
+    """Refuse an output path that could not be written, before any work is done for it."""
+    path = Path(path)
+    if path.suffix not in suffixes:
+        raise InputError(
+            f"cannot tell the format of {path} by its suffix; use one of {', '.join(suffixes)}."
+        )
+    if not path.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no directory {path.parent}.")
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: it is a directory.")
+    if path.exists() and not force:
+        raise InputError(f"{path} exists; choose another name, or overwrite it with --force.")
+    return path
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path; what was written there appears at `path` when the block ends well."""
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}.") from error
+    part = Path(name)
+    try:
+        # mkstemp makes private files; a result gets the permissions that open() would give it.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.fchmod(handle, 0o666 & ~mask)
+        os.close(handle)
+        yield part
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        part.unlink(missing_ok=True)
