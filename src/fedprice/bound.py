@@ -134,9 +134,10 @@ class Bound:
 
     def impact(self, clients: Clients) -> FloatArray:
         """Return k_n = α a_n² G_n² / R, shape (N,): the weight of 1/q_n in the bound."""
-        impact = clients.weight * clients.grad_norm
-        impact *= impact
-        impact *= self.alpha / self.rounds
+        with np.errstate(over="ignore"):  # `Game` refuses what is not finite
+            impact = clients.weight * clients.grad_norm
+            impact *= impact
+            impact *= self.alpha / self.rounds
         return impact
 
     def expected_loss(self, clients: Clients, levels: npt.ArrayLike) -> float:

@@ -187,7 +187,9 @@ def best_level(
     # Without intrinsic value the condition is τ c q^{τ−1} = P.
     undriven = np.where(paid, (log_price - log_slope) / (tau - 1), -np.inf)
     log_q = np.where(driven, log_q0 + z, undriven)
-    return np.where(log_q >= log_cap, cap, np.exp(np.minimum(log_q, log_cap)))
+    # The utility is concave: the cap is best if and only if its own price is met.
+    capped = big_p >= price_at(cap, c, vk, tau)
+    return np.where(capped, cap, np.minimum(np.exp(np.minimum(log_q, log_cap)), cap))
 
 
 def break_even(

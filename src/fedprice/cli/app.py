@@ -21,6 +21,7 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
+    suggest_commands=False,  # click does it too
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

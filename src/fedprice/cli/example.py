@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fedprice.cli.console import Force, OutputFile, stderr
-from fedprice.population import population
+from fedprice.population import EXAMPLE_SEED, population
 from fedprice.tables import csv_text
 
 __all__ = ["example"]
@@ -17,7 +17,7 @@ __all__ = ["example"]
 def example(
     output: OutputFile = None,
     clients: Annotated[int, typer.Option(min=1, help="How many clients.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = EXAMPLE_SEED,
     force: Force = False,
 ) -> None:
     """Draw clients as in the paper's Setup 1: costs ~ Exp(50), values ~ Exp(4000)."""

@@ -40,7 +40,7 @@ def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
     at_floor = np.where(clients.level_min > 0, price_for(game, clients.level_min), -np.inf)
     positive = direction > 0
     at_cap = price_for(game, clients.level_max)[positive] / direction[positive]
-    most = max(float(at_cap.max(initial=0.0)), 0.0)
+    most = max(float(at_cap.max(initial=0.0)), 0.0) * (1 + 2**-50)  # above its own rounding
 
     def prices(scalar: float) -> FloatArray:
         return np.maximum(scalar * direction, at_floor)

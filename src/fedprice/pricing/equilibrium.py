@@ -118,12 +118,15 @@ class Problem:
 
     def solve(self, budget: float, start: float | None = None) -> Outcome:
         """Return the equilibrium under a budget, the search begun at a guess of t = 1/λ."""
-        tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(self.least_budget))
-        open_ended = not self.floor.all()  # levels near 0 can be bought, a level of 0 cannot
-        if budget < self.least_budget - tolerance or (open_ended and budget <= self.least_budget):
-            return self.outcome(budget, Status.INFEASIBLE, lambda block: self.floor[block])
         if budget >= self.most_budget:
             return self.outcome(budget, Status.SLACK, lambda block: self.cap[block])
+        tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(self.least_budget))
+        if budget <= self.least_budget + tolerance:
+            # Levels near 0 can be bought, a level of 0 cannot: without floors the infimum is open.
+            reached = self.floor.all() and budget >= self.least_budget - tolerance
+            root = Root.known(self.lowest) if reached else None
+            status = Status.OPTIMAL if reached else Status.INFEASIBLE
+            return self.outcome(budget, status, lambda block: self.floor[block], root)
         left = budget - self.idle_spend
         root = self.root(left, start)
         if root.found:
@@ -199,6 +202,16 @@ class Problem:
         """What it costs to have everybody with an impact at the cap."""
         return self.total_spend(self.cap)
 
+    @cached_property
+    def lowest(self) -> float:
+        """The u up to which everybody stands at the floor; 0 where someone has none."""
+        if self.floor_power is None or not self.floor.all():
+            return 0.0
+        return -self.reference + min(
+            float((self.ratio(b) * self.floor_power[b] + self.value[b]).min())
+            for b in self.blocks()
+        )
+
     def total_spend(self, levels: FloatArray) -> float:
         """Return what these levels of the clients with an impact, and the others' floors, cost."""
         return self.idle_spend + sum(
@@ -207,12 +220,7 @@ class Problem:
 
     def root(self, budget: float, start: float | None = None) -> Root:
         """Find the u = t − v_ref at which the clients with an impact cost the budget."""
-        lower = 0.0
-        if self.floor_power is not None and self.floor.all():
-            lower = min(
-                float((self.ratio(b) * self.floor_power[b] + self.value[b]).min())
-                for b in self.blocks()
-            )
+        lower = self.lowest
         upper = -self.reference + max(
             float((self.ratio(b) * self.cap_power[b] + self.value[b]).max()) for b in self.blocks()
         )
@@ -273,8 +281,9 @@ class Problem:
         """Return q(t) at t = v_ref + u, exactly at the floor or cap where that binds."""
         ratio, raw, gap = self.gaps(u, block)
         q = 1 / _inverse_power(ratio, gap, self.game.cost_exponent + 1)
-        np.copyto(q, self.cap[block], where=raw > gap)
-        np.copyto(q, self.floor[block], where=raw < gap)
+        np.copyto(q, self.cap[block], where=raw >= ratio * self.cap_power[block])
+        if self.floor_power is not None:
+            np.copyto(q, self.floor[block], where=raw <= ratio * self.floor_power[block])
         return np.clip(q, self.floor[block], self.cap[block], out=q)
 
     def between(self, root: Root, budget: float) -> FloatArray:
@@ -287,7 +296,8 @@ class Problem:
         from scipy.optimize import brentq
 
         everyone, tau = slice(None), self.game.cost_exponent
-        x = 1 / self.levels(root.upper, everyone)
+        levels = self.levels(root.upper, everyone)
+        x = 1 / levels
         longer = 1 / self.levels(root.lower, everyone) - x
 
         def excess(share: float) -> float:
@@ -300,7 +310,8 @@ class Problem:
         share = 1.0
         if excess(1.0) < 0 < excess(0.0):
             share = brentq(excess, 0.0, 1.0, xtol=1e-300, rtol=1e-15)
-        return np.clip(1 / (x + share * longer), self.floor, self.cap)
+        moved = np.clip(1 / (x + share * longer), self.floor, self.cap)
+        return np.where(longer > 0, moved, levels)
 
     def dual(self, u: float, block: slice) -> float:
         """Return a block's part of the Lagrangian dual at λ = 1/t: Σ min_q {(t−v) k/q + τ c q^τ}.

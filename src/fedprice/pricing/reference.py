@@ -5,6 +5,7 @@ All are slow, none is exact, and each shares nothing with `equilibrium` but the 
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedprice.pricing.outcome import Outcome
 from fedprice.pricing.schemes import scheme
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Any
 
     import numpy.typing as npt
 
@@ -27,8 +28,16 @@ __all__ = ["convex", "msearch", "random_starts"]
 
 
 @scheme("reference-convex")
-def convex(game: Game) -> Outcome:
-    """Solve the convex form in x = 1/q with cvxpy."""
+def convex(game: Game, **options: float) -> Outcome:
+    """Solve the convex form in x = 1/q with cvxpy.
+
+    Parameters
+    ----------
+    game
+        The game.
+    **options
+        Settings of the solver Clarabel, such as its tolerances.
+    """
     cp = require("cvxpy", "reference")
     clients, k, tau = game.clients, game.impact, game.cost_exponent
     x = cp.Variable(len(clients))
@@ -39,7 +48,7 @@ def convex(game: Game) -> Outcome:
         floored = np.flatnonzero(clients.level_min)
         limits.append(x[floored] <= 1 / clients.level_min[floored])
     problem = cp.Problem(cp.Minimize((k / k.sum()) @ x), limits)
-    _run(problem)
+    _run(problem, **options)
     return _outcome(game, x.value if x.value is None else 1 / x.value, "reference-convex", 1)
 
 
@@ -147,18 +156,16 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
     return _outcome(game, best, "reference-scipy", starts)
 
 
-def _run(problem: object, solve: Callable[..., object] | None = None) -> bool:
+def _run(problem: Any, **options: float) -> bool:
     """Solve a cvxpy problem; tell whether it found a point."""
-    import warnings
-
     cp = require("cvxpy", "reference")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "may be inaccurate": the callers compare, and see
         try:
-            problem.solve(solver=cp.CLARABEL)  # type: ignore[attr-defined]
+            problem.solve(solver=cp.CLARABEL, **options)
         except cp.SolverError:
             return False
-    return problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)  # type: ignore[attr-defined]
+    return problem.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 
 
 def _outcome(game: Game, levels: FloatArray | None, scheme: str, iterations: int) -> Outcome:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
 __all__ = ["ROUNDING", "Root", "Spend", "find_root"]
 
@@ -35,6 +36,11 @@ class Root:
     upper: float
     found: bool
     iterations: int
+
+    @classmethod
+    def known(cls, point: float) -> Self:
+        """Return a root that took no search."""
+        return cls(point, point, point, found=True, iterations=0)
 
 
 def find_root(
@@ -71,32 +77,37 @@ def find_root(
     x, last_error, found = start, math.inf, False
     for iteration in range(1, 500):
         total, slope, scale = spend(x)
-        gap = budget - total - ROUNDING * scale
-        if gap >= 0:
+        aim = budget - ROUNDING * scale
+        error = abs(aim - total)
+        if total <= aim:
             lower = max(lower, x)
         else:
             upper = min(upper, x)
-        found = abs(gap) <= ROUNDING * scale
+        found = error <= ROUNDING * scale
         if found or not lower < (lower + upper) / 2 < upper:
             break
-        x = _next(x, gap, slope, lower, upper, stalled=abs(gap) > last_error / 2)
-        last_error = abs(gap)
+        steps = _steps(x, total, slope, aim if aim > 0 else budget) if slope > 0 and error <= last_error / 2 else []
+        inside = [step for step in steps if lower < step < upper]
+        x, last_error = inside[0] if inside else _middle(x, lower, upper), error
     return Root(x, lower, upper, found, iteration)
 
 
-def _next(
-    x: float, gap: float, slope: float, lower: float, upper: float, *, stalled: bool
-) -> float:
-    if slope > 0 and not stalled:
-        steps = [x + gap / slope, x * math.exp(min(max(gap / (slope * x), -50), 50))]
-        if gap > 0:
-            # Below the root the spend is mostly concave and steps fall short: try the longer first.
-            steps.sort(reverse=True)
-        for step in steps:
-            if lower < step < upper:
-                return step
+def _steps(x: float, total: float, slope: float, aim: float) -> list[float]:
+    """Return where Newton's iteration would go, in x and in log x, the longer step first.
+
+    A spend that bends makes one of them fall short and the other go too far, into the bracket.
+    """
+    plain = x + (aim - total) / slope
+    # Where both are positive, the logarithm of the spend as well: exact for a power law.
+    rise = total * math.log(aim / total) if total > 0 and aim > 0 else aim - total
+    stretched = x * math.exp(min(max(rise / (slope * x), -50), 50))
+    return sorted((plain, stretched), reverse=aim > total)
+
+
+def _middle(x: float, lower: float, upper: float) -> float:
+    """Return a point that halves the bracket, in the logarithm where it is wide."""
     if upper == math.inf:
         return x * 16
     if lower == 0:
-        return upper / 16 if upper > 0 else x
-    return lower * math.sqrt(upper / lower) if upper > 4 * lower else (lower + upper) / 2
+        return upper / 16
+    return math.sqrt(lower) * math.sqrt(upper) if upper > 4 * lower else (lower + upper) / 2

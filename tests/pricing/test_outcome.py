@@ -1,0 +1,100 @@
+"""The outcome: tables, summaries, and what they show of foreign text."""
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from fedprice import Bound, Certificate, Clients, Game, Outcome, frontier, solve
+
+CLIENTS = Clients(
+    samples=[10, 20, 30],
+    grad_norm=1.5,
+    cost=[4, 5, 6],
+    value=[0, 100, 90000],
+    ids=["a", "<b>[red]", "\x1b[2Jc"],
+)
+GAME = Game(CLIENTS, bound=Bound(alpha=10, rounds=1000, beta=2), budget=5)
+
+
+def test_table_has_the_columns_in_order() -> None:
+    frame = solve(GAME).to_frame()
+    assert frame.columns == [
+        "client_id",
+        "samples",
+        "grad_norm",
+        "cost",
+        "value",
+        "level_min",
+        "level_max",
+        "level",
+        "price",
+        "payment",
+        "utility",
+    ]
+    assert frame["client_id"].to_list() == CLIENTS.ids.tolist()
+    assert frame["samples"].to_list() == [10, 20, 30]
+
+
+def test_utility_is_payment_less_cost_less_the_loss_felt() -> None:
+    best = solve(GAME)
+    loss = best.expected_loss + 2 / 1000
+    expected = best.payments - CLIENTS.cost * best.levels**2 - CLIENTS.value * loss
+    assert best.utilities == pytest.approx(expected)
+    assert best.expected_loss == pytest.approx((GAME.impact * (1 / best.levels - 1)).sum())
+
+
+def test_who_does_not_care_does_not_suffer_from_an_infinite_loss() -> None:
+    outcome = solve(replace(GAME, budget=-490.0), "subset")
+    assert outcome.expected_loss == np.inf
+    assert np.isfinite(outcome.utilities[0])
+    assert outcome.utilities[1] == -np.inf
+
+
+def test_summaries_escape_what_clients_call_themselves() -> None:
+    best = solve(GAME)
+    page = best._repr_html_()
+    assert "<b>[red]" not in page
+    assert "&lt;b&gt;[red]" in page
+    assert "\x1b" not in page
+    screen = io.StringIO()
+    Console(file=screen, width=100, force_terminal=True).print(best)
+    assert "[red]" in screen.getvalue()
+    assert "\x1b[2J" not in screen.getvalue()
+    assert "relative gap" in screen.getvalue()
+
+
+def test_summary_is_plain_numbers() -> None:
+    summary = solve(GAME).summary()
+    assert {type(value) for value in summary.values()} <= {str, int, float}
+    assert summary["payers"] == 1
+
+
+def test_gap_without_a_proof_is_infinite() -> None:
+    assert Certificate(1.0, -np.inf).gap == np.inf
+    assert Certificate(2.0, 1.0).gap == 0.5
+    assert Certificate(0.0, 0.0).gap == 0.0
+
+
+def test_outcome_from_prices_answers_with_the_best_response() -> None:
+    outcome = Outcome.from_prices(GAME, [1, 1, -1], scheme="x")
+    assert outcome.payers == 1
+    assert outcome.spend == pytest.approx(outcome.prices @ outcome.levels)
+
+
+def test_frontier_equals_single_solves() -> None:
+    budgets = [-1e4, -510.0, -490.0, -480.0, 0.0]
+    for budget, outcome in zip(budgets, frontier(GAME, budgets), strict=True):
+        alone = solve(Game(CLIENTS, bound=GAME.bound, budget=budget))
+        assert outcome.game.budget == budget
+        assert outcome.status is alone.status
+        assert outcome.levels == pytest.approx(alone.levels, rel=1e-12)
+        assert outcome.multiplier == pytest.approx(alone.multiplier, rel=1e-11)
+
+
+def test_frontier_is_warm_started() -> None:
+    budgets = np.linspace(-495, -480, 50)
+    cold = sum(o.iterations for b in budgets for o in frontier(GAME, [b]))
+    assert 0 < sum(outcome.iterations for outcome in frontier(GAME, budgets)) < cold

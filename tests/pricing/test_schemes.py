@@ -1,0 +1,145 @@
+"""The baselines and the registry."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import fedprice as fp
+from fedprice import SCHEMES, Bound, Clients, Game, Outcome, Status, best_response, solve
+from tests.games import games
+
+BOUND = Bound(alpha=1, rounds=1000)
+EXACT = ("equilibrium", "uniform", "weighted", "uniform-published", "weighted-published", "subset")
+
+
+def example(budget: float = 20, **columns: object) -> Game:
+    given = {
+        "samples": [10, 20, 30],
+        "grad_norm": 1.5,
+        "cost": [4, 5, 6],
+        "value": [0, 100, 9000],
+    } | columns
+    return Game(Clients(**given), bound=BOUND, budget=budget)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("scheme", EXACT)
+@given(game=games())
+def test_conformance(scheme: str, game: Game) -> None:
+    """What every scheme owes: levels in range, floors and budget kept or infeasible said."""
+    outcome = solve(game, scheme)
+    clients = game.clients
+    assert outcome.scheme == scheme
+    assert outcome.game is game
+    assert outcome.levels.shape == outcome.prices.shape == (len(clients),)
+    assert np.isfinite(outcome.levels).all()
+    assert np.isfinite(outcome.prices).all()
+    assert ((outcome.levels >= 0) & (outcome.levels <= clients.level_max)).all()
+    if outcome.status is Status.INFEASIBLE:
+        assert outcome.least_budget >= game.budget or not outcome.levels.all()
+    else:
+        flow = np.abs(outcome.payments).sum() + (clients.cost * outcome.levels).sum()
+        assert outcome.spend <= game.budget + 1e-12 * flow
+        assert (outcome.levels >= clients.level_min * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("scheme", ["uniform", "weighted"])
+@given(game=games())
+def test_baselines_are_best_responses_that_use_the_budget(scheme: str, game: Game) -> None:
+    outcome = solve(game, scheme)
+    assert best_response(game, outcome.prices) == pytest.approx(outcome.levels, rel=1e-12)
+    if outcome.status is Status.FEASIBLE:
+        flow = np.abs(outcome.payments).sum()
+        assert outcome.spend == pytest.approx(game.budget, abs=1e-12 * flow)
+    best = solve(game)
+    if outcome.status is not Status.INFEASIBLE:
+        assert outcome.certificate.primal >= best.certificate.dual * (1 - 1e-9)
+
+
+@given(game=games(floors=False))
+def test_uniform_is_one_price_and_weighted_goes_by_data(game: Game) -> None:
+    assert np.ptp(solve(game, "uniform").prices) == 0
+    prices = solve(game, "weighted").prices
+    assert prices / game.clients.weight == pytest.approx(
+        np.full(prices.size, prices[0] / game.clients.weight[0])
+    )
+
+
+def test_floors_lift_single_prices() -> None:
+    game = example(budget=4, level_min=[0.6, 0, 0])
+    outcome = solve(game, "uniform")
+    assert outcome.levels[0] == pytest.approx(0.6)
+    assert outcome.prices[0] > outcome.prices[1] == outcome.prices[2]
+    poor = solve(replace(game, budget=1.0), "uniform")
+    assert poor.status is Status.INFEASIBLE
+    assert solve(replace(game, budget=poor.least_budget), "uniform").status is Status.FEASIBLE
+
+
+def test_slack_stops_at_the_least_price_that_fills_everybody() -> None:
+    outcome = solve(example(budget=1e6), "uniform")
+    assert outcome.status is Status.SLACK
+    assert outcome.levels.tolist() == [1, 1, 1]
+    below = best_response(outcome.game, outcome.prices * (1 - 1e-9))
+    assert below.min() < 1
+
+
+def test_baselines_cannot_earn() -> None:
+    for scheme in ("uniform", "weighted", "uniform-published"):
+        outcome = solve(example(budget=-1), scheme)
+        assert (outcome.status, outcome.least_budget) == (Status.INFEASIBLE, 0), scheme
+
+
+@pytest.mark.parametrize("exponent", [1.5, 2.0, 3.0])
+def test_published_formulas(exponent: float) -> None:
+    game = replace(example(budget=3), cost_exponent=exponent)
+    clients = game.clients
+    uniform, weighted = solve(game, "uniform-published"), solve(game, "weighted-published")
+    if exponent == 2:
+        price = np.sqrt(2 * 3 / np.sum(1 / clients.cost))
+        assert uniform.prices == pytest.approx(np.full(3, price))
+        factor = np.sqrt(2 * 3 / np.sum(clients.weight**2 / clients.cost))
+        assert weighted.prices == pytest.approx(factor * clients.weight)
+        assert uniform.levels == pytest.approx(np.minimum(1, price / (2 * clients.cost)))
+    for outcome in (uniform, weighted):
+        if (outcome.levels < 1).all():
+            assert outcome.spend == pytest.approx(3)  # the budget is spent, as if v were 0
+
+
+def test_published_is_blind_to_floors() -> None:
+    game = example(budget=1, level_min=0.5)
+    outcome = solve(game, "uniform-published")
+    assert outcome.status is Status.INFEASIBLE
+    enough = solve(replace(game, budget=outcome.least_budget), "uniform-published")
+    assert enough.status is Status.FEASIBLE
+    assert enough.levels.min() == pytest.approx(0.5)
+
+
+def test_subset_takes_payers_then_the_most_valuable_that_fit() -> None:
+    # Full participation costs 2c: 8, 16 and 12, the last less 9000 k.
+    game = example(budget=10, cost=[4, 8, 6])
+    outcome = solve(game, "subset")
+    assert outcome.levels.tolist() == [0, 0, 1]
+    assert outcome.expected_loss == np.inf
+    assert np.isinf(outcome.certificate.gap)
+    richer = solve(replace(game, budget=19.0), "subset")
+    assert richer.levels.tolist() == [1, 0, 1]  # the middle one is passed over: it does not fit
+
+
+def test_a_scheme_of_ones_own_takes_a_line() -> None:
+    @fp.scheme("mine")
+    def mine(game: Game) -> Outcome:
+        return Outcome.from_prices(game, 1.0, scheme="mine")
+
+    try:
+        outcome = solve(example(), "mine")
+        assert outcome.prices.tolist() == [1, 1, 1]
+        assert outcome.status is Status.FEASIBLE
+        assert solve(example(budget=0.01), "mine").status is Status.INFEASIBLE
+    finally:
+        del SCHEMES["mine"]
+
+
+def test_unknown_scheme_names_the_nearest() -> None:
+    with pytest.raises(fp.InputError, match="Did you mean 'equilibrium'"):
+        solve(example(), "equilibrum")
