@@ -43,7 +43,7 @@ def frontier(game: Game, budgets: Iterable[float]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     start = None
     for budget in budgets:
-        outcomes.append(problem.solve(budget, start))
+        outcomes.append(problem.solve(float(budget), start))
         if outcomes[-1].multiplier:
             start = 1 / outcomes[-1].multiplier
     return outcomes

@@ -83,7 +83,7 @@ def find_root(
             lower = max(lower, x)
         else:
             upper = min(upper, x)
-        found = error <= ROUNDING * scale
+        found = error <= ROUNDING / 2 * scale
         if found or not lower < (lower + upper) / 2 < upper:
             break
         steps = _steps(x, total, slope, aim if aim > 0 else budget) if slope > 0 and error <= last_error / 2 else []
