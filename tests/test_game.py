@@ -81,7 +81,10 @@ def test_break_even_is_where_payment_covers_cost(
 def test_no_level_on_a_grid_is_better(seed: int, exponent: float) -> None:
     rng = np.random.default_rng(seed)
     clients = Clients(
-        samples=rng.integers(1, 9, 5), grad_norm=2, cost=rng.random(5) + 0.1, value=rng.random(5) * 99
+        samples=rng.integers(1, 9, 5),
+        grad_norm=2,
+        cost=rng.random(5) + 0.1,
+        value=rng.random(5) * 99,
     )
     game = Game(clients, Bound(alpha=9, rounds=9), budget=1, cost_exponent=exponent)
     prices = rng.normal(size=5)

@@ -85,10 +85,12 @@ class Clients:
         level_max: npt.ArrayLike = 1.0,
         ids: Sequence[str] | npt.NDArray[Any] | None = None,
     ) -> None:
-        if (samples is None) == (weight is None):
+        if samples is not None and weight is None:
+            share_name, share = "samples", np.atleast_1d(_floats("samples", samples))
+        elif weight is not None and samples is None:
+            share_name, share = "weight", np.atleast_1d(_floats("weight", weight))
+        else:
             raise InputError("give either `samples` or `weight`, one of the two.")
-        share_name = "weight" if samples is None else "samples"
-        share = np.atleast_1d(_floats(share_name, weight if samples is None else samples))
         if share.ndim != 1 or share.size == 0:
             raise InputError(
                 f"`{share_name}` must have one entry a client, and at least one; "
@@ -143,7 +145,8 @@ class Clients:
         if samples is None:
             if abs(total - 1) > WEIGHT_TOLERANCE:
                 raise InputError(
-                    f"`weight` must sum to 1; got {total:.9g}. Divide by the sum, or give `samples`."
+                    f"`weight` must sum to 1; got {total:.9g}. "
+                    "Divide by the sum, or give `samples`."
                 )
             values["weight"] = share
         else:
@@ -167,7 +170,7 @@ class Clients:
 
     @property
     def ids(self) -> npt.NDArray[np.object_]:
-        """Names of the clients: those given, or "1", "2", …"""
+        """Names of the clients: those given, or the numbers from "1" on."""
         if self.given_ids is not None:
             return self.given_ids
         return np.arange(1, len(self) + 1).astype(str).astype(object)

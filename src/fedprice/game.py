@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["Game", "best_level", "best_response", "break_even", "price_at", "price_for", "utilities"]
+__all__ = [
+    "Game",
+    "best_level",
+    "best_response",
+    "break_even",
+    "price_at",
+    "price_for",
+    "utilities",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,8 +103,8 @@ def best_response(game: Game, prices: npt.ArrayLike) -> FloatArray:
     >>> from fedprice import Bound, Clients
     >>> clients = Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=[0, 900])
     >>> game = Game(clients, bound=Bound(alpha=2, rounds=1000), budget=10)
-    >>> best_response(game, [4, -1])
-    array([0.5       , 0.43500643])
+    >>> best_response(game, [4, -1]).round(6)
+    array([0.5     , 0.435022])
     >>> price_for(game, best_response(game, [4, -1])).round(12)
     array([ 4., -1.])
     """

@@ -9,7 +9,9 @@ from fedprice.errors import InputError
 
 __all__ = ["EXAMPLE_SEED", "population"]
 
-EXAMPLE_SEED = 25  # an ordinary draw; at the equilibrium three clients pay, as in the paper's Table V
+EXAMPLE_SEED = (
+    25  # an ordinary draw; at the equilibrium three clients pay, as in the paper's Table V
+)
 
 
 def population(
@@ -36,7 +38,7 @@ def population(
 
     Examples
     --------
-    >>> population().samples.sum()
+    >>> float(population().samples.sum())
     22377.0
     """
     if num_clients < 1:

@@ -164,7 +164,8 @@ def test_hostile_ranges(exponent: float) -> None:
             grad_norm=hostile(rng, count),
             cost=hostile(rng, count),
             value=hostile(rng, count) * (rng.random(count) < 0.7),
-            level_min=10 ** rng.uniform(-9, -1, count) * (rng.random(count) < rng.choice([0, 0.5, 1])),
+            level_min=10 ** rng.uniform(-9, -1, count)
+            * (rng.random(count) < rng.choice([0, 0.5, 1])),
             level_max=rng.choice([1.0, 0.6]),
         )
         game = Game(

@@ -22,7 +22,9 @@ def test_lemma_3_the_budget_is_tight_unless_everybody_is_at_the_cap(game: Game) 
     best = solve(game)
     assume(best.status is not Status.INFEASIBLE)
     if best.status is Status.OPTIMAL:
-        flow = np.abs(best.payments).sum() + 2 * (game.clients.value * game.impact / best.levels).sum()
+        flow = (
+            np.abs(best.payments).sum() + 2 * (game.clients.value * game.impact / best.levels).sum()
+        )
         assert best.spend == pytest.approx(game.budget, abs=1e-12 * flow)
     else:
         assert (best.levels == game.clients.level_max).all()

@@ -23,9 +23,7 @@ def test_finds_the_root_from_anywhere(
     curve: Callable[[float], float], slope: Callable[[float], float], root: float, start: float
 ) -> None:
     budget = curve(root)
-    found = find_root(
-        lambda x: Spend(curve(x), slope(x), abs(curve(x))), budget, start, upper=1e12
-    )
+    found = find_root(lambda x: Spend(curve(x), slope(x), abs(curve(x))), budget, start, upper=1e12)
     assert found.found
     assert found.point == pytest.approx(root, rel=1e-9)
     assert curve(found.point) <= budget

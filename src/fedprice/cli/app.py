@@ -21,7 +21,6 @@ __all__ = ["app", "main"]
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    suggest_commands=False,  # click does it too
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -29,7 +28,7 @@ for command in (price, compare, frontier, respond, example):
     app.command()(command)
 
 # The base of what typer raises for a wrong command line; newer releases bring a click of their own.
-_CommandLineError = typer.BadParameter.__mro__[2]
+_CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def _version(wanted: bool) -> None:
@@ -63,7 +62,7 @@ def main() -> None:
     except BrokenPipeError:
         # The reader has gone; keep the interpreter from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        sys.exit(1)
     else:
         sys.exit(code)
 

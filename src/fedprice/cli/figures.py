@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,14 +49,16 @@ def draw_outcome(outcome: Outcome) -> Figure:
     for who, color, name in ((~pays, COLORS[0], "is paid"), (pays, COLORS[5], "pays")):
         rows = shown[who]
         if rows.size:
-            style = {"s": 22, "color": color, "alpha": 0.75, "linewidths": 0}
+            style: dict[str, Any] = {"s": 22, "color": color, "alpha": 0.75, "linewidths": 0}
             left.scatter(clients.value[rows], outcome.prices[rows], label=name, **style)
             right.scatter(outcome.game.impact[rows], outcome.levels[rows], **style)
     left.axhline(0, color="0.4", linewidth=0.8)
     if np.isfinite(outcome.sign_threshold) and clients.value.max() > outcome.sign_threshold / 2:
         left.axvline(outcome.sign_threshold, color="0.4", linewidth=0.8, linestyle="--")
         text = f" sign threshold\n {number(outcome.sign_threshold)}"
-        left.text(outcome.sign_threshold, 0.98, text, va="top", transform=left.get_xaxis_transform())
+        left.text(
+            outcome.sign_threshold, 0.98, text, va="top", transform=left.get_xaxis_transform()
+        )
     left.set(xlabel="value", ylabel="price")
     left.legend(frameon=False)
     right.set(xlabel="impact", ylabel="level", xscale="log", ylim=(0, 1.04))

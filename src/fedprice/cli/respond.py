@@ -22,7 +22,9 @@ def respond(
     price: Annotated[float, typer.Option(help="The price offered, per unit of level.")],
     cost: Annotated[float, typer.Option(help="What joining every round would cost you.")],
     value: Annotated[float, typer.Option(help="What one unit less of loss is worth to you.")],
-    impact: Annotated[float, typer.Option(help="Your impact α a² G² / R, as the server states it.")],
+    impact: Annotated[
+        float, typer.Option(help="Your impact α a² G² / R, as the server states it.")
+    ],
     exponent: Exponent = 2.0,
     level_max: Annotated[float, typer.Option(help="The highest level you can offer.")] = 1.0,
     format_: StdoutFormat = Format.TABLE,

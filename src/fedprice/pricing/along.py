@@ -1,4 +1,4 @@
-"""The search behind uniform and weighted pricing: prices along one direction, as the budget allows."""
+"""The search behind uniform and weighted pricing: along one direction, as far as money goes."""
 
 from __future__ import annotations
 

@@ -14,11 +14,12 @@ at every step. In x = 1/q it is convex:
 Its optimality conditions give every level from the single number t:
 
 .. math::
-    q_n(t) = \mathrm{clip}\big( [k_n (t - v_n)^+ / (\tau^2 c_n)]^{1/(\tau+1)}, q_{\min}, q_{\max} \big)
+    q_n(t) = \mathrm{clip}\big(
+        [k_n (t - v_n)^+ / (\tau^2 c_n)]^{1/(\tau+1)}, q_{\min}, q_{\max} \big)
 
 and the spend S(t) is continuous and non-decreasing, so one scalar root is the global optimum of all
-clients. With r = τ² c / k, clipping q is clipping the gap g = t − v to [r q_min^{τ+1}, r q_max^{τ+1}],
-and then, clipped or not,
+clients. With r = τ² c / k, clipping q is clipping the gap g = t − v to r q_min^{τ+1} and
+r q_max^{τ+1}, and then, clipped or not,
 
     x = (r / g)^{1/(τ+1)},   payment = k x (g / τ − v),
 
@@ -66,7 +67,7 @@ def equilibrium(game: Game) -> Outcome:
     ...                   cost=[40, 55, 20], value=[0, 4000, 9000])
     >>> best = equilibrium(Game(clients, bound=Bound(alpha=3.3, rounds=1000), budget=20))
     >>> best.levels.round(3), best.prices.round(2), best.status.value
-    (array([0.295, 0.699, 0.247]), array([23.63, 57.76,  3.13]), 'optimal')
+    (array([0.206, 0.509, 0.196]), array([16.46, 33.31, -1.72]), 'optimal')
     >>> best.certificate.gap < 1e-12
     True
     """
@@ -228,17 +229,28 @@ class Problem:
             guess = start - self.reference
         elif self.impact.size > BLOCK:
             guess = self.sample().root(budget / SAMPLE).point
+        elif budget > 0:
+            # Without values, floors and caps the spend is a power of t.
+            tau, everyone = self.game.cost_exponent, slice(None)
+            unit = float(self.impact @ self.ratio(everyone) ** (1 / (tau + 1)))
+            guess = (tau * budget / unit) ** ((tau + 1) / tau)
         else:
-            guess = upper
-        return find_root(self.spend, budget, min(max(guess, lower), upper), lower, upper)
+            guess = self.reference or upper
+        start_at = min(max(guess, lower, 2.0**-1000), upper)
+        return find_root(self.spend, budget, start_at, lower, upper)
 
     def sample(self) -> Self:
         """Return the problem of one client in SAMPLE."""
-        names = ("impact", "cost", "value", "floor", "cap", "floor_power", "cap_power")
-        columns = {name: getattr(self, name) for name in names}
+        few = slice(None, None, SAMPLE)
         return replace(
             self,
-            **{k: v if v is None else v[::SAMPLE].copy() for k, v in columns.items()},
+            impact=self.impact[few].copy(),
+            cost=self.cost[few].copy(),
+            value=self.value[few].copy(),
+            floor=self.floor[few],
+            cap=self.cap[few],
+            floor_power=None if self.floor_power is None else self.floor_power[few],
+            cap_power=self.cap_power[few],
         )
 
     def blocks(self) -> Iterator[slice]:
@@ -316,8 +328,8 @@ class Problem:
     def dual(self, u: float, block: slice) -> float:
         """Return a block's part of the Lagrangian dual at λ = 1/t: Σ min_q {(t−v) k/q + τ c q^τ}.
 
-        λ times the sum over all blocks, less λ B, is a lower bound on Σ k/q within the budget. It is
-        written out from the problem itself, not with the identities that make the search fast.
+        λ times the sum over all blocks, less λ B, is a lower bound on Σ k/q within the budget. It
+        is written out from the problem itself, without the identities that make the search fast.
         """
         tau, k, c = self.game.cost_exponent, self.impact[block], self.cost[block]
         gap = (self.reference - self.value[block]) + u

@@ -34,10 +34,10 @@ def frontier(game: Game, budgets: Iterable[float]) -> list[Outcome]:
     >>> clients = Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=[0, 900])
     >>> game = Game(clients, bound=Bound(alpha=2, rounds=1000), budget=0)
     >>> for best in frontier(game, [-5, 0, 5]):
-    ...     print(f"{best.game.budget:3} {best.expected_loss:.5f} {best.payers}")
-     -5 0.00783 1
-      0 0.00231 1
-      5 0.00074 0
+    ...     print(f"{best.game.budget:3.0f} {best.expected_loss:.5f} {best.payers}")
+     -5 0.00564 1
+      0 0.00186 1
+      5 0.00063 0
     """
     problem = Problem.of(game)
     outcomes: list[Outcome] = []

@@ -159,7 +159,7 @@ class Outcome:
 
     @cached_property
     def utilities(self) -> FloatArray:
-        """Expected utilities of the clients, shape (N,), up to a constant (`fedprice.utilities`)."""
+        """Expected utilities of the clients, shape (N,), up to a constant (see `utilities`)."""
         return utilities(self.game, self.levels, self.prices)
 
     @cached_property

@@ -56,10 +56,10 @@ def convex(game: Game, **options: float) -> Outcome:
 def msearch(game: Game, steps: int = 100, inner: int = 10) -> Outcome:
     """Search over M = Σ c q^τ with cvxpy, the method that the paper proposes for P1″.
 
-    As printed, P1″ is not convex at fixed M. The nearest reading that a convex tool accepts, at each
-    M: Σ c q^τ ≤ M, and the budget row τ M − Σ v k / q ≤ B with v k / q replaced by its tangent at the
-    last iterate (the convex–concave procedure, which never leaves the feasible set). The best M of a
-    regular grid wins.
+    As printed, P1″ is not convex at fixed M. The nearest reading that a convex tool accepts is, at
+    each M, Σ c q^τ ≤ M, and the budget row τ M − Σ v k / q ≤ B with v k / q replaced by its tangent
+    at the last iterate (the convex–concave procedure, which never leaves the feasible set). The
+    best M of a regular grid wins.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
 
     clients, k, tau = game.clients, game.impact, game.cost_exponent
     vk = clients.value * k
-    scale = tau * clients.cost.sum()
+    scale = float(tau * clients.cost.sum())
 
     def loss(z: FloatArray) -> tuple[float, FloatArray]:
         terms = k / k.sum() * np.exp(-z)
@@ -131,10 +131,11 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
 
     def left(z: FloatArray) -> float:
         spend = tau * clients.cost * np.exp(tau * z) - vk * np.exp(-z)
-        return (game.budget - float(spend.sum())) / scale
+        return float(game.budget - spend.sum()) / scale
 
     def left_slope(z: FloatArray) -> FloatArray:
-        return -(tau**2 * clients.cost * np.exp(tau * z) + vk * np.exp(-z)) / scale
+        rise: FloatArray = tau**2 * clients.cost * np.exp(tau * z) + vk * np.exp(-z)
+        return -rise / scale
 
     low = np.log(np.maximum(clients.level_min, 1e-5))
     high = np.log(clients.level_max)

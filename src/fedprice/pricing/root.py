@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUNDING", "Root", "Spend", "find_root"]
 
+MOST_ITERATIONS = 500  # beyond any bracket of floats, which bisection alone closes in about 120
 ROUNDING = 2.0**-46  # relative to the scale: more than a sum of ten million payments is off
 
 
@@ -74,8 +75,9 @@ def find_root(
     >>> round(root.point, 12), root.found
     (2.0, True)
     """
-    x, last_error, found = start, math.inf, False
-    for iteration in range(1, 500):
+    x, last_error, found, iterations = start, math.inf, False, 0
+    while iterations < MOST_ITERATIONS:
+        iterations += 1
         total, slope, scale = spend(x)
         aim = budget - ROUNDING * scale
         error = abs(aim - total)
@@ -86,10 +88,14 @@ def find_root(
         found = error <= ROUNDING / 2 * scale
         if found or not lower < (lower + upper) / 2 < upper:
             break
-        steps = _steps(x, total, slope, aim if aim > 0 else budget) if slope > 0 and error <= last_error / 2 else []
+        steps = (
+            _steps(x, total, slope, aim if aim > 0 else budget)
+            if slope > 0 and error <= last_error / 2
+            else []
+        )
         inside = [step for step in steps if lower < step < upper]
         x, last_error = inside[0] if inside else _middle(x, lower, upper), error
-    return Root(x, lower, upper, found, iteration)
+    return Root(x, lower, upper, found, iterations)
 
 
 def _steps(x: float, total: float, slope: float, aim: float) -> list[float]:

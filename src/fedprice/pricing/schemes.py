@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fedprice.errors import InputError, nearest
 
@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from fedprice.pricing.outcome import Outcome
 
     Scheme = Callable[[Game], Outcome]
+    SchemeT = TypeVar("SchemeT", bound=Scheme)
 
 __all__ = ["SCHEMES", "scheme", "solve"]
 
 SCHEMES: dict[str, Scheme] = {}
 
 
-def scheme(name: str) -> Callable[[Scheme], Scheme]:
+def scheme(name: str) -> Callable[[SchemeT], SchemeT]:
     """Register a scheme under a name, so that `solve` and the command line find it.
 
     Examples
@@ -36,7 +37,7 @@ def scheme(name: str) -> Callable[[Scheme], Scheme]:
     >>> del fp.SCHEMES["by-cost"]
     """
 
-    def register(function: Scheme) -> Scheme:
+    def register(function: SchemeT) -> SchemeT:
         SCHEMES[name] = function
         return function
 

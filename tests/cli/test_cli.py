@@ -1,0 +1,264 @@
+"""The command line, run in process; what users type, what they see, and how it ends."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedprice import Bound, Clients, Game, population, solve
+from fedprice.cli import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fedprice", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Path:
+    path = tmp_path / "clients.csv"
+    population().write(path)
+    return path
+
+
+def test_example_is_the_population(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("example", "-o", tmp_path / "new.csv")
+    assert (code, out) == (0, "")
+    assert "wrote" in err
+    assert Clients.read(tmp_path / "new.csv").cost.tolist() == population().cost.tolist()
+    assert run("example")[1] == (tmp_path / "new.csv").read_text()
+    assert run("example", "--clients", 3, "--seed", 1)[1].count("\n") == 4
+
+
+def test_price_shows_summary_extremes_and_certificate(run: Run, clients: Path) -> None:
+    code, out, err = run("price", clients)
+    assert (code, err) == (0, "")
+    for text in ("equilibrium, 40 clients", "optimal", "200 of 200", "Largest payers", "3 of 40"):
+        assert text in out
+    assert sum("relative gap" in line for line in out.splitlines()) == 1
+
+
+def test_price_json_is_the_outcome(run: Run, clients: Path) -> None:
+    code, out, _ = run("price", clients, "--budget", 100, "--exponent", 3, "--format", "json")
+    assert code == 0
+    answer = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    game = Game(population(), Bound(alpha=3.3, rounds=1000), budget=100, cost_exponent=3)
+    best = solve(game)
+    assert answer["summary"]["spend"] == best.spend
+    assert [row["price"] for row in answer["clients"]] == best.prices.tolist()
+    assert [row["client_id"] for row in answer["clients"]] == best.game.clients.ids.tolist()
+
+
+def test_json_has_null_for_infinity(run: Run, clients: Path) -> None:
+    _, out, _ = run("price", clients, "--scheme", "subset", "--format", "json")
+    answer = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert answer["summary"]["expected_loss"] is None
+    assert answer["clients"][0]["utility"] is None
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
+def test_price_writes_files(run: Run, clients: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"prices{suffix}"
+    code, out, err = run("price", clients, "-o", path, "--format", "csv")
+    assert code == 0
+    assert str(path) in err
+    assert out.startswith("client_id,samples,grad_norm,cost,value,level_min,level_max,level,price,")
+    if suffix == ".json":
+        frame = pl.DataFrame(json.loads(path.read_text())["clients"])
+    else:
+        frame = pl.read_csv(path) if suffix == ".csv" else pl.read_parquet(path)
+    assert frame["payment"].sum() == pytest.approx(200)
+    assert (frame["payment"] < 0).sum() == 3
+    if suffix == ".csv":
+        assert path.read_text() == out
+
+
+def test_output_is_in_the_order_of_the_input(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    names = [f"c{n}" for n in (5, 3, 9, 1)]
+    Clients(samples=[4, 3, 2, 1], grad_norm=1, cost=1, value=0, ids=names).write(path)
+    _, out, _ = run("price", path, "--budget", 1, "--format", "csv")
+    assert [line.split(",")[0] for line in out.splitlines()[1:]] == names
+
+
+def test_formulas_in_names_are_quoted_and_payments_are_not(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    names = ["=cmd|' /C calc'!A0", "+1", "ok"]
+    Clients(samples=[1, 2, 9], grad_norm=9, cost=1, value=[0, 0, 1e5], ids=names).write(path)
+    _, out, _ = run("price", path, "--budget", -1, "--format", "csv")
+    lines = out.splitlines()
+    assert lines[1].startswith("'=cmd")
+    assert lines[2].startswith("'+1,")
+    assert float(lines[3].split(",")[-2]) < 0
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("price",),
+        ("compare",),
+        ("compare", "--scheme", "subset"),
+        ("frontier", "--budgets", "1:9:3"),
+    ],
+)
+def test_figures(
+    run: Run, clients: Path, tmp_path: Path, command: tuple[str, ...], suffix: str
+) -> None:
+    path = tmp_path / f"figure{suffix}"
+    code, _, err = run(command[0], clients, *command[1:], "--plot", path)
+    assert (code, err) == (0, f"wrote {path}\n")
+    start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
+    assert path.read_bytes().startswith(start)
+
+
+def test_compare_lists_the_schemes(run: Run, clients: Path) -> None:
+    code, out, _ = run("compare", clients, "--format", "json")
+    rows = json.loads(out)["schemes"]
+    assert code == 0
+    assert [row["scheme"] for row in rows] == ["equilibrium", "weighted", "uniform"]
+    assert rows[0]["expected_loss"] < min(row["expected_loss"] for row in rows[1:])
+    assert all(row["spend"] == pytest.approx(200) for row in rows)
+
+
+def test_frontier_rows(run: Run, clients: Path) -> None:
+    code, out, _ = run("frontier", clients, "--budgets=-50:500:12", "--format", "csv")
+    frame = pl.read_csv(out.encode())
+    assert code == 0
+    assert frame["budget"].to_list() == [-50 + 50.0 * n for n in range(12)]
+    assert frame["expected_loss"].is_sorted(descending=True)
+    assert frame["payers"].is_sorted(descending=True)
+
+
+def test_respond(run: Run) -> None:
+    offer = ("respond", "--price", 12, "--cost", 40, "--value", 4000, "--impact", 0.0005)
+    code, out, _ = run(*offer, "--format", "json")
+    answer = json.loads(out)["response"]
+    assert code == 0
+    q = answer["level"]
+    assert 12 + 2 / q**2 == pytest.approx(80 * q)
+    assert answer["profit"] == pytest.approx(12 * q - 40 * q**2)
+    assert answer["level_unpaid"] == pytest.approx((2 / 80) ** (1 / 3))
+    assert "pay the server" in run(*offer)[1]
+    assert "stay away" in run("respond", "--price=-1", "--cost=4", "--value=0", "--impact=1")[1]
+
+
+def test_infeasible_is_exit_code_3_and_names_the_least_budget(
+    run: Run, clients: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "out.csv"
+    code, out, err = run("price", clients, "--budget=-1e6", "--max-weight", 1, "-o", path)
+    assert (code, out) == (3, "")
+    assert err.count("\n") == 1
+    assert "needs a budget of at least" in err
+    assert not path.exists()
+    least = float(err.split("at least ")[1].split()[0])
+    assert run("price", clients, f"--budget={least + 1}", "--max-weight", 1)[0] == 0
+    assert run("frontier", clients, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
+    assert run("compare", clients, "--budget=-1e9", "--max-weight", 1)[0] == 3
+    code, out, _ = run("compare", clients, "--budget=-1")
+    assert code == 0
+    assert "infeasible" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["price"], "Missing argument"),
+        (["price", "{clients}", "--budgte", "3"], "Did you mean --budget"),
+        (["prise"], "Did you mean 'price'"),
+        (["price", "{dir}/none.csv"], "cannot read"),
+        (["price", "{dir}"], "is a directory"),
+        (["price", "{clients}", "--budget", "much"], "not a valid float"),
+        (["price", "{clients}", "--budget", "nan"], "`budget` must be a finite number"),
+        (["price", "{clients}", "--alpha=-1"], "`alpha` must be"),
+        (["price", "{clients}", "--rounds", "0"], "`rounds` must be"),
+        (["price", "{clients}", "--exponent", "1"], "`cost_exponent` must be above 1"),
+        (["price", "{clients}", "--max-weight", "0"], "`max_weight` must be at least"),
+        (["price", "{clients}", "--scheme", "uniforn"], "Did you mean 'uniform'"),
+        (["price", "{clients}", "-o", "{clients}"], "exists; choose another name"),
+        (["price", "{clients}", "-o", "{dir}/x.xlsx"], "use one of .csv, .parquet, .json"),
+        (["price", "{clients}", "--plot", "{dir}/x.bmp"], "use one of .png, .svg, .pdf"),
+        (["price", "{clients}", "-o", "{dir}/no/x.csv"], "there is no directory"),
+        (["price", "{clients}", "--format", "xml"], "table"),
+        (["example", "-o", "{clients}"], "exists"),
+        (["example", "--clients", "0"], "--clients"),
+        (["frontier", "{clients}", "--budgets", "1:2"], "--budgets must be LO:HI:N"),
+        (["frontier", "{clients}", "--budgets", "3:2:5"], "finite LO ≤ HI"),
+        (["frontier", "{clients}", "--budgets", "1:2:0"], "N ≥ 1"),
+        (
+            ["respond", "--price", "1", "--cost", "0", "--value", "1", "--impact", "1"],
+            "--cost must be",
+        ),
+        (["respond", "--price", "1"], "Missing option"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    run: Run, clients: Path, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    before = sorted(tmp_path.iterdir())
+    code, out, err = run(*(a.format(clients=clients, dir=tmp_path) for a in arguments))
+    assert (code, out) == (2, "")
+    assert err.startswith("fedprice: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_figure_that_cannot_be_drawn_leaves_no_table(
+    run: Run, clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(outcome: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedprice.cli.figures.draw_outcome", fail)
+    table, plot = tmp_path / "out.csv", tmp_path / "out.png"
+    code, out, err = run("price", clients, "-o", table, "--plot", plot)
+    assert (code, out) == (2, "")
+    assert "No space left" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["clients.csv"]
+
+
+def test_force_overwrites(run: Run, clients: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+    assert run("price", clients, "-o", path, "--force")[0] == 0
+    assert path.read_text().startswith("client_id")
+
+
+def test_version_and_no_arguments(run: Run) -> None:
+    assert run("--version")[1].startswith("fedprice 0.")
+    _, out, err = run()
+    assert "Usage: fedprice" in out + err
+
+
+def test_as_a_program(clients: Path) -> None:
+    """The installed command, in a process of its own: no colour, no traceback, quiet pipes."""
+    command = [str(Path(sys.executable).with_name("fedprice")), "price", str(clients)]
+    shown = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60, env={"NO_COLOR": "1"}
+    )
+    assert "\x1b" not in shown.stdout
+    assert shown.stderr == ""
+    cut = subprocess.Popen(
+        [*command, "--format", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert cut.stdout is not None
+    assert cut.stderr is not None
+    cut.stdout.close()
+    assert cut.wait(timeout=60) in (0, 1)
+    assert cut.stderr.read() == ""
+    cut.stderr.close()

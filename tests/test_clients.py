@@ -1,0 +1,207 @@
+"""The table of clients: what it takes, what it refuses, and how it travels."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedprice import Clients, InputError, population
+
+COLUMNS: dict[str, Any] = {
+    "samples": [1, 3],
+    "grad_norm": [1.0, 2.0],
+    "cost": [4.0, 5.0],
+    "value": [0.0, 9.0],
+}
+
+
+def columns(**change: Any) -> dict[str, Any]:
+    merged = COLUMNS | change
+    return {name: given for name, given in merged.items() if given is not None}
+
+
+def test_weights_come_from_samples_or_are_given() -> None:
+    assert Clients(**columns()).weight.tolist() == [0.25, 0.75]
+    given = Clients(**columns(samples=None, weight=[0.4, 0.6]))
+    assert given.weight.tolist() == [0.4, 0.6]
+    assert given.samples is None
+
+
+def test_arrays_are_kept_and_cannot_be_written() -> None:
+    cost = np.array([4.0, 5.0])
+    clients = Clients(**columns(cost=cost))
+    assert np.shares_memory(clients.cost, cost)
+    with pytest.raises(ValueError, match="read-only"):
+        clients.cost[0] = 1
+    cost[0] = 4.0  # the caller's own array stays writable
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cost": [4, 0]}, r"`cost` must be above 0; got 0 in row 2 \(client '2'\)"),
+        ({"cost": [-4, 1]}, "`cost` must be above 0; got -4 in row 1"),
+        ({"cost": [np.nan, 1]}, "`cost` must be above 0; got nan in row 1"),
+        ({"cost": [np.inf, 1]}, "`cost` must be above 0; got inf"),
+        ({"value": [0, -1e-9]}, "`value` must be a finite number, at least 0; got -1e-09 in row 2"),
+        ({"grad_norm": [1, np.nan]}, "`grad_norm` must be a finite number"),
+        ({"samples": [1, -1]}, "`samples` must be a finite number, at least 0; got -1"),
+        ({"samples": [0, 0]}, "`samples` must not be 0 for every client"),
+        ({"samples": []}, "at least one"),
+        ({"samples": [[1, 2]]}, r"got shape \(1, 2\)"),
+        ({"samples": ["a", "b"]}, "`samples` must be numbers"),
+        ({"weight": [0.5, 0.5]}, "either `samples` or `weight`"),
+        ({"samples": None}, "either `samples` or `weight`"),
+        ({"samples": None, "weight": [0.5, 0.6]}, "`weight` must sum to 1; got 1.1"),
+        ({"cost": [1, 2, 3]}, r"`cost` must have one entry for each of the 2 clients; got"),
+        ({"level_max": 0}, r"`level_max` must be in \(0, 1\]; got 0"),
+        ({"level_max": [1, 1.5]}, r"`level_max` must be in \(0, 1\]; got 1.5 in row 2"),
+        ({"level_min": -0.1}, r"`level_min` must be in \[0, 1\]; got -0.1"),
+        ({"level_min": [0, 0.6], "level_max": 0.5}, "`level_min` must be at most `level_max`"),
+        ({"ids": ["a", "a"]}, "rows 1 and 2 are both 'a'"),
+        ({"ids": ["a", ""]}, "client ids must not be empty; row 2"),
+        ({"ids": ["a"]}, "`ids` must name each of the 2 clients; got 1"),
+    ],
+)
+def test_bad_arrays(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Clients(**columns(**change))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("share", ["samples", "weight"])
+def test_round_trip_is_exact(tmp_path: Path, suffix: str, share: str) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.random(50)
+    given = (
+        {"samples": rng.integers(1, 99, 50)}
+        if share == "samples"
+        else {"weight": weight / weight.sum()}
+    )
+    clients = Clients(
+        **given,
+        grad_norm=rng.random(50),
+        cost=rng.exponential(1, 50),
+        value=rng.exponential(1, 50),
+        level_min=rng.random(50) / 3,
+        level_max=0.5,
+        ids=[f"client {n}, é" for n in range(50)],
+    )
+    clients.write(tmp_path / f"clients{suffix}")
+    again = Clients.read(tmp_path / f"clients{suffix}")
+    assert again.ids.tolist() == clients.ids.tolist()
+    for name in ("weight", "grad_norm", "cost", "value", "level_min", "level_max"):
+        assert np.array_equal(getattr(again, name), getattr(clients, name)), name
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
+        min_size=1,
+        unique=True,
+    )
+)
+def test_any_name_survives_a_csv_and_none_starts_a_formula(names: list[str]) -> None:
+    import tempfile
+
+    clients = Clients(samples=np.ones(len(names)), grad_norm=1, cost=1, value=0, ids=names)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clients.csv"
+        clients.write(path)
+        raw = pl.read_csv(path, infer_schema=False)["client_id"].to_list()
+        assert Clients.read(path).ids.tolist() == names
+    assert not any(name.startswith(("=", "+", "-", "@", "\t", "\r")) for name in raw)
+
+
+CSV = "client_id,samples,grad_norm,cost,value\na,10,1,2,3\nb,20,1,2,3\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("client_id,samples,grad_norm,cost,value\n", "no rows"),
+        (CSV.replace("cost", "costs"), "unknown column 'costs'. Did you mean 'cost'?"),
+        (CSV.replace("value", "zzz"), "unknown column 'zzz'. Choose from 'client_id'"),
+        (CSV.replace(",value", "").replace(",3", ""), "there is no column 'value'"),
+        (
+            CSV.replace("samples,", "").replace("10,", "").replace("20,", ""),
+            "'samples' or a column",
+        ),
+        (CSV.replace("20", "many"), "column 'samples' must hold numbers; got 'many' in row 2"),
+        (CSV.replace("20", ""), "column 'samples' must hold numbers; got nothing in row 2"),
+        (
+            CSV.replace("20", "nan"),
+            "`samples` must be a finite number, at least 0; got nan in row 2",
+        ),
+        (CSV.replace("b,", "a,"), "rows 1 and 2 are both 'a'"),
+        (CSV.replace("b,", ","), "client ids must not be empty; row 2"),
+        (CSV.replace(",", ";"), "separates its columns by ';'; use commas"),
+        (CSV + "c,1,1\n" * 2 + "d,1,1,1,1,1,1\n", "clients.csv"),
+        ("\x89PNG\r\n\x1a\n\0\0\0", "neither a CSV nor a Parquet file"),
+        ("PAR1 but not really", "neither a CSV nor a Parquet file"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    with pytest.raises(InputError) as caught:
+        Clients.read(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_bad_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_bytes(CSV.replace("b,", "\xff,").encode("latin-1"))
+    with pytest.raises(InputError, match="neither a CSV nor a Parquet file"):
+        Clients.read(path)
+
+
+def test_directory_and_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a directory"):
+        Clients.read(tmp_path)
+    with pytest.raises(InputError, match=r"cannot read .*: No such file"):
+        Clients.read(tmp_path / "none.csv")
+
+
+def test_parquet_with_other_types(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "client_id": [7, 8],
+            "samples": [1, 3],
+            "grad_norm": [1, 1],
+            "cost": [1, 2],
+            "value": [0, 1],
+        }
+    )
+    frame.write_parquet(tmp_path / "clients.parquet")
+    assert Clients.read(tmp_path / "clients.parquet").ids.tolist() == ["7", "8"]
+    frame.with_columns(cost=pl.Series([[1.0], [2.0]])).write_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match="column 'cost' must hold numbers"):
+        Clients.read(tmp_path / "bad.parquet")
+
+
+def test_max_weight_sets_floors() -> None:
+    clients = population(40)
+    floored = clients.with_max_weight(2.0)
+    assert (clients.weight / np.maximum(floored.level_min, 1e-300) <= 2 * (1 + 1e-12)).all()
+    least = clients.weight.max()
+    assert clients.with_max_weight(least).level_min.max() == 1
+    with pytest.raises(InputError, match="`max_weight` must be at least"):
+        clients.with_max_weight(least / 2)
+
+
+def test_population_is_seeded() -> None:
+    first, again, other = population(seed=1), population(seed=1), population(seed=2)
+    assert np.array_equal(first.cost, again.cost)
+    assert not np.array_equal(first.cost, other.cost)
+    many = population(100_000)
+    # Means of 100,000 exponentials: within six standard errors, missed once in 5e8 draws.
+    assert many.cost.mean() == pytest.approx(50, abs=6 * 50 / np.sqrt(1e5))
+    assert many.value.mean() == pytest.approx(4000, abs=6 * 4000 / np.sqrt(1e5))

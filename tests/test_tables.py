@@ -1,0 +1,64 @@
+"""Files appear whole or not at all."""
+
+import os
+import stat
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedprice import InputError
+from fedprice.tables import check_output, whole_file, write_table
+
+FRAME = pl.DataFrame({"client_id": ["a"], "payment": [-1.0]})
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("old")
+
+    def stopped() -> None:
+        with whole_file(path) as part:
+            part.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_permissions_are_those_of_an_ordinary_file(tmp_path: Path) -> None:
+    write_table(FRAME, tmp_path / "out.csv")
+    (tmp_path / "plain").touch()
+    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("out.csv", "plain")}
+    assert len(modes) == 1
+
+
+def test_refusals(tmp_path: Path) -> None:
+    write_table(FRAME, tmp_path / "out.csv")
+    with pytest.raises(InputError, match="exists; choose another name, or overwrite"):
+        write_table(FRAME, tmp_path / "out.csv")
+    write_table(FRAME, tmp_path / "out.csv", force=True)
+    with pytest.raises(InputError, match=r"use one of \.csv, \.parquet"):
+        write_table(FRAME, tmp_path / "out.xlsx")
+    with pytest.raises(InputError, match="there is no directory"):
+        write_table(FRAME, tmp_path / "none" / "out.csv")
+    (tmp_path / "dir.csv").mkdir()
+    with pytest.raises(InputError, match="is a directory"):
+        check_output(tmp_path / "dir.csv", (".csv",), force=True)
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    if not os.access("/dev/full", os.W_OK):
+        pytest.skip("there is no /dev/full here to stand for a full disk")
+    path = tmp_path / "out.csv"
+
+    def write() -> None:
+        with whole_file(path), Path("/dev/full").open("w") as file:
+            file.write("x")
+            file.flush()
+
+    with pytest.raises(InputError, match=r"cannot write .*out.csv: No space left on device\."):
+        write()
+    assert list(tmp_path.iterdir()) == []
