@@ -6,22 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedprice.cli.console import (
-    Alpha,
-    Budget,
-    ClientsFile,
-    Delivery,
-    Exponent,
-    Force,
-    Format,
-    MaxWeight,
-    OutputFile,
-    PlotFile,
-    Rounds,
-    StdoutFormat,
-    json_text,
-    stderr,
-)
+from fedprice.cli import options
+from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
 from fedprice.cli.summaries import COLUMNS, summaries, summary_table
 from fedprice.pricing import Status, solve
@@ -33,19 +19,19 @@ __all__ = ["compare"]
 
 
 def compare(
-    clients: ClientsFile,
-    budget: Budget = 200.0,
-    alpha: Alpha = 3.3,
-    rounds: Rounds = 1000,
-    exponent: Exponent = 2.0,
+    clients: options.ClientsFile,
+    budget: options.Budget = 200.0,
+    alpha: options.Alpha = 3.3,
+    rounds: options.Rounds = 1000,
+    exponent: options.Exponent = 2.0,
     scheme: Annotated[
         list[str], typer.Option(metavar="NAME", help="A scheme to compare; give it repeatedly.")
     ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
-    max_weight: MaxWeight = None,
-    output: OutputFile = None,
-    plot: PlotFile = None,
-    format_: StdoutFormat = Format.TABLE,
-    force: Force = False,
+    max_weight: options.MaxWeight = None,
+    output: options.OutputFile = None,
+    plot: options.PlotFile = None,
+    format_: options.StdoutFormat = options.Format.TABLE,
+    force: options.Force = False,
 ) -> None:
     """Price the same clients under several schemes and the same budget."""
     delivery = Delivery(output, plot, format_, force)

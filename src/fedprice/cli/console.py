@@ -1,6 +1,7 @@
-"""What the commands share: their options, and how results leave.
+"""How results leave a command: to files, to the screen, or as an error.
 
-Data goes to stdout, all else to stderr. Exit codes: 0 done, 2 bad input, 3 infeasible, 130 stopped.
+Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 the reader of stdout
+went away, 2 bad input, 3 infeasible, 130 stopped.
 """
 
 from __future__ import annotations
@@ -10,23 +11,21 @@ import math
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from fedprice.cli.options import Format
 from fedprice.errors import FedpriceError
 from fedprice.tables import check_output, csv_text, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import polars as pl
     from matplotlib.figure import Figure
     from rich.console import Console, RenderableType
 
-__all__ = ["Delivery", "Format", "InfeasibleError", "json_text", "stderr", "stdout"]
+__all__ = ["Delivery", "InfeasibleError", "json_text", "stderr", "stdout"]
 
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
@@ -34,41 +33,6 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 class InfeasibleError(FedpriceError):
     """The budget does not suffice: exit code 3."""
-
-
-class Format(StrEnum):
-    """What to print on stdout."""
-
-    TABLE = "table"
-    JSON = "json"
-    CSV = "csv"
-
-
-ClientsFile = Annotated[
-    Path,
-    typer.Argument(
-        metavar="CLIENTS",
-        help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm, cost, "
-        "value and optionally level_min, level_max.",
-    ),
-]
-Budget = Annotated[float, typer.Option(help="The most to pay in total; may be negative.")]
-Alpha = Annotated[float, typer.Option(help="The bound's α, as measured.")]
-Rounds = Annotated[int, typer.Option(help="Training rounds.")]
-Exponent = Annotated[float, typer.Option(metavar="τ", help="A level q costs cost · q^τ; τ > 1.")]
-MaxWeight = Annotated[
-    float | None,
-    typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
-]
-OutputFile = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", metavar="FILE", help="Write a .csv, .parquet or .json file."),
-]
-PlotFile = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Draw a .png, .svg or .pdf figure.")
-]
-StdoutFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
 
 
 def stdout() -> Console:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedprice.cli.console import Force, OutputFile, stderr
+from fedprice.cli import options
+from fedprice.cli.console import stderr
 from fedprice.population import EXAMPLE_SEED, population
 from fedprice.tables import csv_text
 
@@ -15,10 +16,10 @@ __all__ = ["example"]
 
 
 def example(
-    output: OutputFile = None,
+    output: options.OutputFile = None,
     clients: Annotated[int, typer.Option(min=1, help="How many clients.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = EXAMPLE_SEED,
-    force: Force = False,
+    force: options.Force = False,
 ) -> None:
     """Draw clients as in the paper's Setup 1: costs ~ Exp(50), values ~ Exp(4000)."""
     drawn = population(clients, seed=seed)

@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from fedprice.cli.console import (
-    Alpha,
-    ClientsFile,
-    Delivery,
-    Exponent,
-    Force,
-    Format,
-    MaxWeight,
-    OutputFile,
-    PlotFile,
-    Rounds,
-    StdoutFormat,
-    json_text,
-    stderr,
-)
+from fedprice.cli import options
+from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
 from fedprice.cli.summaries import COLUMNS, summaries, summary_table
 from fedprice.errors import InputError
@@ -37,16 +24,16 @@ __all__ = ["frontier"]
 
 
 def frontier(
-    clients: ClientsFile,
+    clients: options.ClientsFile,
     budgets: Annotated[str, typer.Option(metavar="LO:HI:N", help="N budgets from LO to HI.")],
-    alpha: Alpha = 3.3,
-    rounds: Rounds = 1000,
-    exponent: Exponent = 2.0,
-    max_weight: MaxWeight = None,
-    output: OutputFile = None,
-    plot: PlotFile = None,
-    format_: StdoutFormat = Format.TABLE,
-    force: Force = False,
+    alpha: options.Alpha = 3.3,
+    rounds: options.Rounds = 1000,
+    exponent: options.Exponent = 2.0,
+    max_weight: options.MaxWeight = None,
+    output: options.OutputFile = None,
+    plot: options.PlotFile = None,
+    format_: options.StdoutFormat = options.Format.TABLE,
+    force: options.Force = False,
 ) -> None:
     """Trace expected loss and payers over the budget."""
     points = parse_budgets(budgets)

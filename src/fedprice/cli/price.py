@@ -7,23 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedprice.bound import Bound
-from fedprice.cli.console import (
-    Alpha,
-    Budget,
-    ClientsFile,
-    Delivery,
-    Exponent,
-    Force,
-    Format,
-    InfeasibleError,
-    MaxWeight,
-    OutputFile,
-    PlotFile,
-    Rounds,
-    StdoutFormat,
-    json_text,
-    stderr,
-)
+from fedprice.cli import options
+from fedprice.cli.console import Delivery, InfeasibleError, json_text, stderr
 from fedprice.clients import Clients
 from fedprice.game import Game
 from fedprice.pricing import Status, solve
@@ -39,17 +24,17 @@ __all__ = ["price", "read_game", "require_feasible"]
 
 
 def price(
-    clients: ClientsFile,
-    budget: Budget = 200.0,
-    alpha: Alpha = 3.3,
-    rounds: Rounds = 1000,
-    exponent: Exponent = 2.0,
+    clients: options.ClientsFile,
+    budget: options.Budget = 200.0,
+    alpha: options.Alpha = 3.3,
+    rounds: options.Rounds = 1000,
+    exponent: options.Exponent = 2.0,
     scheme: Annotated[str, typer.Option(metavar="NAME", help="How to price.")] = "equilibrium",
-    max_weight: MaxWeight = None,
-    output: OutputFile = None,
-    plot: PlotFile = None,
-    format_: StdoutFormat = Format.TABLE,
-    force: Force = False,
+    max_weight: options.MaxWeight = None,
+    output: options.OutputFile = None,
+    plot: options.PlotFile = None,
+    format_: options.StdoutFormat = options.Format.TABLE,
+    force: options.Force = False,
 ) -> None:
     """Price clients under a budget: what to offer each, and how often each will then join."""
     delivery = Delivery(output, plot, format_, force)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedprice.cli.console import Delivery, Exponent, Format, StdoutFormat, json_text
+from fedprice.cli import options
+from fedprice.cli.console import Delivery, json_text
 from fedprice.errors import InputError
 from fedprice.game import best_level, break_even
 from fedprice.pricing.display import facts_table, number
@@ -25,9 +26,9 @@ def respond(
     impact: Annotated[
         float, typer.Option(help="Your impact α a² G² / R, as the server states it.")
     ],
-    exponent: Exponent = 2.0,
+    exponent: options.Exponent = 2.0,
     level_max: Annotated[float, typer.Option(help="The highest level you can offer.")] = 1.0,
-    format_: StdoutFormat = Format.TABLE,
+    format_: options.StdoutFormat = options.Format.TABLE,
 ) -> None:
     """Answer an offer: your best level, what it earns, and below which price you would pay."""
     _check(price, cost, value, impact, exponent, level_max)

@@ -1,0 +1,58 @@
+"""The options that several commands share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "Alpha",
+    "Budget",
+    "ClientsFile",
+    "Exponent",
+    "Force",
+    "Format",
+    "MaxWeight",
+    "OutputFile",
+    "PlotFile",
+    "Rounds",
+    "StdoutFormat",
+]
+
+
+class Format(StrEnum):
+    """What to print on stdout."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+ClientsFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CLIENTS",
+        help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm, cost, "
+        "value and optionally level_min, level_max.",
+    ),
+]
+Budget = Annotated[float, typer.Option(help="The most to pay in total; may be negative.")]
+Alpha = Annotated[float, typer.Option(help="The bound's α, as measured.")]
+Rounds = Annotated[int, typer.Option(help="Training rounds.")]
+Exponent = Annotated[float, typer.Option(metavar="τ", help="A level q costs cost · q^τ; τ > 1.")]
+MaxWeight = Annotated[
+    float | None,
+    typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Write a .csv, .parquet or .json file."),
+]
+PlotFile = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw a .png, .svg or .pdf figure.")
+]
+StdoutFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
