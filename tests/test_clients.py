@@ -43,10 +43,13 @@ def test_arrays_are_kept_and_cannot_be_written() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"cost": [4, 0]}, r"`cost` must be above 0; got 0 in row 2 \(client '2'\)"),
-        ({"cost": [-4, 1]}, "`cost` must be above 0; got -4 in row 1"),
-        ({"cost": [np.nan, 1]}, "`cost` must be above 0; got nan in row 1"),
-        ({"cost": [np.inf, 1]}, "`cost` must be above 0; got inf"),
+        (
+            {"cost": [4, 0]},
+            r"`cost` must be a finite number above 0; got 0 in row 2 \(client '2'\)",
+        ),
+        ({"cost": [-4, 1]}, "`cost` must be a finite number above 0; got -4 in row 1"),
+        ({"cost": [np.nan, 1]}, "`cost` must be a finite number above 0; got nan in row 1"),
+        ({"cost": [np.inf, 1]}, "`cost` must be a finite number above 0; got inf"),
         ({"value": [0, -1e-9]}, "`value` must be a finite number, at least 0; got -1e-09 in row 2"),
         ({"grad_norm": [1, np.nan]}, "`grad_norm` must be a finite number"),
         ({"samples": [1, -1]}, "`samples` must be a finite number, at least 0; got -1"),
@@ -57,6 +60,9 @@ def test_arrays_are_kept_and_cannot_be_written() -> None:
         ({"weight": [0.5, 0.5]}, "either `samples` or `weight`"),
         ({"samples": None}, "either `samples` or `weight`"),
         ({"samples": None, "weight": [0.5, 0.6]}, "`weight` must sum to 1; got 1.1"),
+        ({"cost": [1]}, r"`cost` must have one entry for each of the 2 clients; got shape \(1,\)"),
+        ({"samples": [1e308, 1e308]}, "the sum of samples lost its precision"),
+        ({"level_min": 1.0000001}, "got 1.0000001"),
         ({"cost": [1, 2, 3]}, r"`cost` must have one entry for each of the 2 clients; got"),
         ({"level_max": 0}, r"`level_max` must be in \(0, 1\]; got 0"),
         ({"level_max": [1, 1.5]}, r"`level_max` must be in \(0, 1\]; got 1.5 in row 2"),
@@ -140,8 +146,9 @@ CSV = "client_id,samples,grad_norm,cost,value\na,10,1,2,3\nb,20,1,2,3\n"
         ),
         (CSV.replace("b,", "a,"), "rows 1 and 2 are both 'a'"),
         (CSV.replace("b,", ","), "client ids must not be empty; row 2"),
+        (CSV.replace("cost", "value"), "there are two columns 'value'"),
         (CSV.replace(",", ";"), "separates its columns by ';'; use commas"),
-        (CSV + "c,1,1\n" * 2 + "d,1,1,1,1,1,1\n", "clients.csv"),
+        (CSV + "c,1,1\n" * 2 + "d,1,1,1,1,1,1\n", "a row with more fields"),
         ("\x89PNG\r\n\x1a\n\0\0\0", "neither a CSV nor a Parquet file"),
         ("PAR1 but not really", "neither a CSV nor a Parquet file"),
     ],
@@ -182,8 +189,13 @@ def test_parquet_with_other_types(tmp_path: Path) -> None:
     )
     frame.write_parquet(tmp_path / "clients.parquet")
     assert Clients.read(tmp_path / "clients.parquet").ids.tolist() == ["7", "8"]
-    frame.with_columns(cost=pl.Series([[1.0], [2.0]])).write_parquet(tmp_path / "bad.parquet")
-    with pytest.raises(InputError, match="column 'cost' must hold numbers"):
+    for bad in (pl.Series([[1.0], [2.0]]), pl.Series([1, 2], dtype=pl.Date)):
+        frame.with_columns(cost=bad).write_parquet(tmp_path / "bad.parquet")
+        with pytest.raises(InputError, match="column 'cost' must hold numbers"):
+            Clients.read(tmp_path / "bad.parquet")
+    binary = pl.Series([b"\xff", b"\xfe"])
+    frame.with_columns(client_id=binary).write_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match="column 'client_id' must hold text"):
         Clients.read(tmp_path / "bad.parquet")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from fedprice.errors import InputError
+from fedprice.errors import InputError, number_like
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,10 +60,11 @@ class Bound:
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
-            number = getattr(self, name)
+            number = number_like(name, getattr(self, name))
             if not 0 <= number < np.inf:
                 raise InputError(f"`{name}` must be a finite number, at least 0; got {number}.")
-        if not 1 <= self.rounds < np.inf or self.rounds != int(self.rounds):
+        rounds = number_like("rounds", self.rounds)
+        if not 1 <= rounds < np.inf or rounds != int(rounds):
             raise InputError(f"`rounds` must be a whole number, at least 1; got {self.rounds}.")
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.errors import InputError, nearest
+from fedprice.errors import InputError, nearest, precision_error
 from fedprice.tables import read_table, write_table
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Clients:
     >>> Clients(samples=[120, 900], grad_norm=1.0, cost=[40, -1], value=0)
     Traceback (most recent call last):
     ...
-    fedprice.errors.InputError: `cost` must be above 0; got -1 in row 2 (client '2').
+    fedprice.errors.InputError: `cost` must be a finite number above 0; got -1 in row 2 ...
     """
 
     samples: FloatArray | None
@@ -101,7 +101,7 @@ class Clients:
 
         def column(name: str, given: npt.ArrayLike) -> FloatArray:
             array = _floats(name, given)
-            if array.ndim > 1 or array.size not in (1, count):
+            if array.shape not in ((), (count,)):
                 raise InputError(
                     f"`{name}` must have one entry for each of the {count} clients; "
                     f"got shape {array.shape}."
@@ -116,7 +116,7 @@ class Clients:
                 row = int(np.argmax(bad))
                 who = str(row + 1) if names is None else names[row]
                 raise InputError(
-                    f"`{name}` must be {rule}; got {array[row]:.6g} in row {row + 1} "
+                    f"`{name}` must be {rule}; got {_shown(array[row])} in row {row + 1} "
                     f"(client {who!r})."
                 )
 
@@ -129,7 +129,7 @@ class Clients:
         }
         check(share_name, share, lambda x: x >= 0, "a finite number, at least 0")
         check("grad_norm", values["grad_norm"], lambda x: x >= 0, "a finite number, at least 0")
-        check("cost", values["cost"], lambda x: x > 0, "above 0")
+        check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
         check("value", values["value"], lambda x: x >= 0, "a finite number, at least 0")
         check("level_max", values["level_max"], lambda x: (x > 0) & (x <= 1), "in (0, 1]")
         floor, cap = values["level_min"], values["level_max"]
@@ -137,11 +137,14 @@ class Clients:
         if (floor > cap).any():
             row = int(np.argmax(floor > cap))
             raise InputError(
-                f"`level_min` must be at most `level_max` = {cap[row]:.6g}; "
-                f"got {floor[row]:.6g} in row {row + 1}."
+                f"`level_min` must be at most `level_max` = {_shown(cap[row])}; "
+                f"got {_shown(floor[row])} in row {row + 1}."
             )
 
-        total = float(share.sum())
+        with np.errstate(over="ignore"):
+            total = float(share.sum())
+        if not np.isfinite(total):
+            raise precision_error("the sum of samples")
         if samples is None:
             if abs(total - 1) > WEIGHT_TOLERANCE:
                 raise InputError(
@@ -229,6 +232,8 @@ class Clients:
         optionally `level_min`, `level_max`, in any order and no others.
         """
         for name in frame.columns:
+            if "_duplicated_" in name:  # what polars makes of a name that it has seen
+                raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
             if name not in _COLUMNS:
                 raise InputError(f"unknown column {name!r}. {nearest(name, _COLUMNS)}")
         for name in ("client_id", *_REQUIRED):
@@ -259,6 +264,11 @@ class Clients:
         return pl.DataFrame([pl.Series("client_id", self.ids, dtype=pl.String), share, *rest])
 
 
+def _shown(value: float) -> str:
+    """Return a number with all its digits, and none that it does not need."""
+    return repr(float(value)).removesuffix(".0")
+
+
 def _floats(name: str, given: npt.ArrayLike) -> FloatArray:
     try:
         return np.asarray(given, dtype=np.float64)
@@ -286,18 +296,20 @@ def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.
 def _text(column: pl.Series) -> npt.NDArray[np.object_]:
     import polars as pl
 
-    # An empty name is refused with its row, like one that is missing altogether.
-    return column.cast(pl.String).fill_null("").to_numpy()
+    try:
+        # An empty name is refused with its row, like one that is missing altogether.
+        return column.cast(pl.String).fill_null("").to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"column {column.name!r} must hold text.") from error
 
 
 def _numbers(column: pl.Series) -> FloatArray:
     import polars as pl
 
-    try:
-        text = column.str.strip_chars() if column.dtype == pl.String else column
-        numbers = text.cast(pl.Float64, strict=False)
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"column {column.name!r} must hold numbers.") from error
+    if not (column.dtype.is_numeric() or column.dtype == pl.String):
+        raise InputError(f"column {column.name!r} must hold numbers; got {column.dtype}.")
+    text = column.str.strip_chars() if column.dtype == pl.String else column
+    numbers = text.cast(pl.Float64, strict=False)
     if numbers.null_count():
         row = numbers.is_null().arg_max() or 0
         got = "nothing" if column[row] is None else repr(column[row])

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
-__all__ = ["FedpriceError", "InputError", "MissingExtraError", "nearest", "require"]
+__all__ = [
+    "FedpriceError",
+    "InputError",
+    "MissingExtraError",
+    "nearest",
+    "number_like",
+    "precision_error",
+    "require",
+]
 
 
 class FedpriceError(Exception):
@@ -41,8 +49,24 @@ def require(module: str, extra: str) -> ModuleType:
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"this needs {module.partition('.')[0]}, which is not installed. "
-            f"Run: pip install 'fedprice[{extra}]'"
+            f"Run: pip install 'fedprice[{extra}]' (in a clone: pip install '.[{extra}]')"
         ) from error
+
+
+def precision_error(what: str) -> InputError:
+    """Return the error for numbers that floating point cannot bring together."""
+    return InputError(
+        f"{what} lost its precision: cost, value, grad_norm, alpha and budget are too many orders "
+        "of magnitude apart. Rescale them."
+    )
+
+
+def number_like(name: str, given: object) -> float:
+    """Return a parameter as a float, or say that it is none."""
+    try:
+        return float(given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"`{name}` must be a number; got {given!r}.") from None
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

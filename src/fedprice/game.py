@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.errors import InputError
+from fedprice.errors import InputError, number_like, precision_error
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,6 +33,9 @@ __all__ = [
     "price_for",
     "utilities",
 ]
+
+
+LARGEST_EXPONENT = 100  # a level of one half then costs nothing that a float would notice
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +65,20 @@ class Game:
     cost_exponent: float = 2.0
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.budget):
-            raise InputError(f"`budget` must be a finite number; got {self.budget}.")
-        if not 1 < self.cost_exponent < np.inf:
-            raise InputError(f"`cost_exponent` must be above 1; got {self.cost_exponent}.")
-        if not np.isfinite(self.impact).all():
-            raise InputError("alpha · weight² · grad_norm² / rounds overflows; rescale grad_norm.")
-
-        object.__setattr__(self, "budget", float(self.budget))
-        object.__setattr__(self, "cost_exponent", float(self.cost_exponent))
+        budget = number_like("budget", self.budget)
+        exponent = number_like("cost_exponent", self.cost_exponent)
+        if not np.isfinite(budget):
+            raise InputError(f"`budget` must be a finite number; got {budget}.")
+        if not 1 < exponent <= LARGEST_EXPONENT:
+            raise InputError(
+                f"`cost_exponent` τ must be above 1 and at most {LARGEST_EXPONENT}; got {exponent}."
+            )
+        tiny = np.finfo(np.float64).tiny
+        underflow = self.impact.min() < tiny and ((self.impact > 0) & (self.impact < tiny)).any()
+        if underflow or not np.isfinite(self.impact.sum()):
+            raise precision_error("the impact alpha · weight² · grad_norm² / rounds")
+        object.__setattr__(self, "budget", budget)
+        object.__setattr__(self, "cost_exponent", exponent)
 
     def __repr__(self) -> str:
         return (

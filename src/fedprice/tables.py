@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ def read_table(path: str | Path) -> pl.DataFrame:
     Parameters
     ----------
     path
-        The file to read.
+        The file to read, or "-" for standard input.
 
     Raises
     ------
@@ -44,20 +45,21 @@ def read_table(path: str | Path) -> pl.DataFrame:
     if path.is_dir():
         raise InputError(f"{path} is a directory; give a CSV or Parquet file.")
     try:
-        with path.open("rb") as file:
-            head = file.read(4096)
+        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
-    if not head.strip():
+    if not content.strip():
         raise InputError(f"{path} is empty; its first line must name the columns.")
     try:
-        if head.startswith(b"PAR1"):
-            return pl.read_parquet(path)
-        if b"\0" in head:
+        if content.startswith(b"PAR1"):
+            return pl.read_parquet(content)
+        if b"\0" in content[:4096]:
             raise InputError(f"{path} is neither a CSV nor a Parquet file.")
-        frame = pl.read_csv(path, infer_schema=False)
-    except (pl.exceptions.PolarsError, OSError) as error:
+        frame = pl.read_csv(content, infer_schema=False)
+    except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
+        if "found more fields" in reason:
+            raise InputError(f"{path} has a row with more fields than its first line.") from error
         raise InputError(f"{path} is neither a CSV nor a Parquet file: {reason}.") from error
     for mark in (";", "\t"):
         if frame.width == 1 and mark in frame.columns[0]:

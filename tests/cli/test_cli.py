@@ -165,8 +165,8 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     assert err.count("\n") == 1
     assert "needs a budget of at least" in err
     assert not path.exists()
-    least = float(err.split("at least ")[1].split()[0])
-    assert run("price", clients, f"--budget={least + 1}", "--max-weight", 1)[0] == 0
+    least = float(err.split("at least ")[1].split(";")[0])
+    assert run("price", clients, f"--budget={least}", "--max-weight", 1)[0] == 0
     assert run("frontier", clients, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
     assert run("compare", clients, "--budget=-1e9", "--max-weight", 1)[0] == 3
     code, out, _ = run("compare", clients, "--budget=-1")
@@ -186,7 +186,7 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
         (["price", "{clients}", "--budget", "nan"], "`budget` must be a finite number"),
         (["price", "{clients}", "--alpha=-1"], "`alpha` must be"),
         (["price", "{clients}", "--rounds", "0"], "`rounds` must be"),
-        (["price", "{clients}", "--exponent", "1"], "`cost_exponent` must be above 1"),
+        (["price", "{clients}", "--exponent", "1"], "`cost_exponent` τ must be above 1"),
         (["price", "{clients}", "--max-weight", "0"], "`max_weight` must be at least"),
         (["price", "{clients}", "--scheme", "uniforn"], "Did you mean 'uniform'"),
         (["price", "{clients}", "-o", "{clients}"], "exists; choose another name"),
@@ -204,6 +204,13 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
             "--cost must be",
         ),
         (["respond", "--price", "1"], "Missing option"),
+        (["respond", "--price=1", "--cost=1e308", "--value=1", "--impact=1"], "lost its precision"),
+        (["price", "{clients}", "--budget=-1e308"], "lost its precision"),
+        (["price", "{clients}", "--alpha", "1e-308"], "lost its precision"),
+        (["price", "{clients}", "--exponent", "1e308"], "at most 100"),
+        (["price", "{clients}", "--rounds", "9" * 400], "`rounds` must be a number"),
+        (["frontier", "{clients}", "--budgets=-1e308:1e308:3"], "finite LO ≤ HI"),
+        (["example", "--clients", "1000000000000"], "--clients"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -216,6 +223,21 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1
     assert message in err
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_budget_that_only_just_fails_is_named_as_too_small(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    Clients(samples=[1, 2], grad_norm=1, cost=1, value=0).write(path)
+    code, _, err = run("price", path, "--budget", 0)
+    assert (code, "needs a budget above 0; got 0. Raise the budget." in err) == (3, True)
+    code, _, err = run("price", path, "--budget=-1", "--scheme", "reference-scipy")
+    assert (code, "found no prices within a budget of -1." in err) == (3, True)
+
+
+def test_standard_input(run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with clients.open() as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert run("price", "-", "--format", "csv") == run("price", clients, "--format", "csv")
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_no_table(
@@ -253,6 +275,22 @@ def test_as_a_program(clients: Path) -> None:
     )
     assert "\x1b" not in shown.stdout
     assert shown.stderr == ""
+    narrow = subprocess.run(
+        [command[0], "compare", str(clients)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"COLUMNS": "40", "PYTHONIOENCODING": "ascii"},
+    )
+    assert "…" not in narrow.stdout
+    assert "equilibrium" in narrow.stdout
+    with Path("/dev/full").open("w") as full:
+        lost = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (lost.returncode, lost.stderr) == (
+        1,
+        "fedprice: cannot write the result: No space left on device.\n",
+    )
     cut = subprocess.Popen(
         [*command, "--format", "csv"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from fedprice import Bound, Clients, Game, Status, best_response, population, price_for, solve
+from fedprice import (
+    Bound,
+    Clients,
+    Game,
+    InputError,
+    Status,
+    best_response,
+    population,
+    price_for,
+    solve,
+)
 from fedprice.pricing.equilibrium import BLOCK, Problem
 from tests.games import games, hostile
 
@@ -197,6 +207,27 @@ def test_many_clients_are_priced_as_few() -> None:
     k, c, v = game.impact, clients.cost, clients.value
     plain = np.clip((k * np.maximum(t - v, 0) / (4 * c)) ** (1 / 3), 0, 1)
     assert best.levels == pytest.approx(plain, rel=1e-12)
+
+
+@pytest.mark.parametrize("budget", [1e4, 10.0, 1e-3, 0.0, -10.0, -1e6])
+@pytest.mark.parametrize("exponent", [1.1, 2.0])
+def test_many_clients_and_a_budget_that_their_sample_cannot_meet(
+    budget: float, exponent: float
+) -> None:
+    """Without the client of the highest value, the sample may have no root at all."""
+    for seed in range(4):
+        clients = population(BLOCK + 1800, seed=seed)
+        game = Game(clients, bound=BOUND, budget=budget, cost_exponent=exponent)
+        best = solve(game)
+        assert best.status is Status.OPTIMAL
+        assert best.spend == pytest.approx(budget, abs=1e-12 * scale(game, best.levels))
+        assert best.certificate.gap < 1e-12
+
+
+def test_nothing_is_called_optimal_without_its_proof() -> None:
+    clients = Clients(samples=[1, 2, 3], grad_norm=1, cost=[1e308, 1, 1], value=[0, 1, 2])
+    with pytest.raises(InputError, match="lost its precision"):
+        solve(Game(clients, bound=BOUND, budget=-1e30))
 
 
 def test_sample_has_the_same_shape() -> None:

@@ -140,6 +140,17 @@ def test_a_scheme_of_ones_own_takes_a_line() -> None:
         del SCHEMES["mine"]
 
 
+def test_a_scheme_keeps_its_name_and_its_word() -> None:
+    with pytest.raises(fp.InputError, match="there is a scheme 'uniform' in fedprice"):
+        fp.scheme("uniform")(lambda game: solve(game))
+    fp.scheme("five")(lambda game: 5)  # type: ignore[type-var]
+    try:
+        with pytest.raises(fp.InputError, match="must return an Outcome; got int"):
+            solve(example(), "five")
+    finally:
+        del SCHEMES["five"]
+
+
 def test_unknown_scheme_names_the_nearest() -> None:
     with pytest.raises(fp.InputError, match="Did you mean 'equilibrium'"):
         solve(example(), "equilibrum")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from typing import Annotated
@@ -15,8 +16,9 @@ from fedprice.cli.frontier import frontier
 from fedprice.cli.price import price
 from fedprice.cli.respond import respond
 from fedprice.errors import FedpriceError
+from fedprice.pricing.display import safe
 
-__all__ = ["app", "main"]
+__all__ = ["app", "run"]
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,27 +50,30 @@ def fedprice(
     """Price participation in federated learning: whom to pay what, exactly, with a proof."""
 
 
-def main() -> None:
-    """Run the command line; every error is one line on stderr and a numbered exit code."""
+def run() -> int:
+    """Run the command line and return its exit code; every error is one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without α still gets its answer
     try:
         code = app(standalone_mode=False)
         sys.stdout.flush()
     except FedpriceError as error:
-        _fail(str(error), 3 if isinstance(error, InfeasibleError) else 2)
+        return _fail(str(error), 3 if isinstance(error, InfeasibleError) else 2)
     except _CommandLineError as error:
-        _fail(error.format_message(), 2)  # type: ignore[attr-defined]
+        return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
-        _fail("stopped.", 130)
-    except BrokenPipeError:
-        # The reader has gone; keep the interpreter from complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    else:
-        sys.exit(code)
+        return _fail("stopped.", 130)
+    except OSError as error:
+        # stdout is gone or full: keep the interpreter from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        quiet = isinstance(error, BrokenPipeError)
+        return _fail("" if quiet else f"cannot write the result: {error.strerror or error}.", 1)
+    return int(code or 0)
 
 
-def _fail(message: str, code: int) -> None:
-    line = " ".join(message.split())
+def _fail(message: str, code: int) -> int:
+    line = safe(" ".join(message.split()))
     if line:
         sys.stderr.write(f"fedprice: {line}\n")
-    sys.exit(code)
+    return code

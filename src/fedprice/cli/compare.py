@@ -10,7 +10,7 @@ from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
 from fedprice.cli.summaries import COLUMNS, summaries, summary_table
-from fedprice.pricing import Status, solve
+from fedprice.pricing import SCHEMES, Status, solve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ def compare(
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     scheme: Annotated[
-        list[str], typer.Option(metavar="NAME", help="A scheme to compare; give it repeatedly.")
+        list[str], typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}; repeatable.")
     ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
     max_weight: options.MaxWeight = None,
     output: options.OutputFile = None,

@@ -1,7 +1,7 @@
 """How results leave a command: to files, to the screen, or as an error.
 
-Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 the reader of stdout
-went away, 2 bad input, 3 infeasible, 130 stopped.
+Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 stdout could not be
+written, 2 bad input, 3 infeasible, 130 stopped.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Delivery", "InfeasibleError", "json_text", "stderr", "stdout"]
 
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
+LEAST_WIDTH = 100
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
@@ -36,10 +37,12 @@ class InfeasibleError(FedpriceError):
 
 
 def stdout() -> Console:
-    """Return a console for data; lines are cut to no width where nobody looks."""
+    """Return a console for data; a narrow terminal wraps lines, but no number is cut."""
     from rich.console import Console
 
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    console = Console(highlight=False)
+    console.width = max(console.width, LEAST_WIDTH)
+    return console
 
 
 def stderr() -> Console:

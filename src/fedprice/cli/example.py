@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,8 +17,11 @@ __all__ = ["example"]
 
 
 def example(
-    output: options.OutputFile = None,
-    clients: Annotated[int, typer.Option(min=1, help="How many clients.")] = 40,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write a .csv or .parquet file."),
+    ] = None,
+    clients: Annotated[int, typer.Option(min=1, max=10**8, help="How many clients.")] = 40,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = EXAMPLE_SEED,
     force: options.Force = False,
 ) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.errors import require
+from fedprice.pricing import Status
 from fedprice.pricing.display import number
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_comparison", "draw_frontier", "draw_outcome", "new_figure"]
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#8c510a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 MOST_POINTS = 4000
 
 
@@ -72,19 +73,37 @@ def draw_outcome(outcome: Outcome) -> Figure:
 
 def draw_comparison(outcomes: Sequence[Outcome]) -> Figure:
     """Draw schemes side by side: expected loss, then level and payment by client."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, (loss, level, payment) = new_figure(3, widths=(0.7, 1, 1))
     names = [outcome.scheme for outcome in outcomes]
-    finite = [o.expected_loss if np.isfinite(o.expected_loss) else 0.0 for o in outcomes]
-    bars = loss.bar(range(len(names)), finite, color=COLORS[: len(names)], width=0.6)
-    loss.bar_label(bars, [number(o.expected_loss) for o in outcomes], padding=2)
-    loss.set_xticks(range(len(names)), names, rotation=0 if len(names) < 4 else 30)
-    loss.set(title="expected loss", ylim=(0, max([*finite, 1e-300]) * 1.12))
+    known = [o.expected_loss for o in outcomes if _has_loss(o)]
+    top = 1.12 * max(known, default=1.0) or 1.0
+    for position, outcome in enumerate(outcomes):
+        bar = loss.bar(
+            position,
+            outcome.expected_loss if _has_loss(outcome) else top,
+            color=_color(position) if _has_loss(outcome) else "none",
+            edgecolor=_color(position),
+            hatch=None if _has_loss(outcome) else "//",
+            width=0.6,
+        )
+        infeasible = outcome.status is Status.INFEASIBLE
+        text = "infeasible" if infeasible else number(outcome.expected_loss)
+        loss.bar_label(bar, [text], padding=2)
+    few = len(names) < 4
+    loss.set_xticks(
+        range(len(names)), names, rotation=0 if few else 45, ha="center" if few else "right"
+    )
+    loss.set(title="expected loss", ylim=(0, top * (1 if len(known) == len(names) else 1.12)))
     loss.grid(visible=False, axis="x")
 
     order = np.argsort(-outcomes[0].game.impact, kind="stable")
     shown = _shown(order.size)
     for number_, outcome in enumerate(outcomes):
-        color, marker = COLORS[number_ % len(COLORS)], MARKERS[number_ % len(MARKERS)]
+        if outcome.status is Status.INFEASIBLE:
+            continue
+        color, marker = _color(number_), MARKERS[number_ % len(MARKERS)]
         for axis, column in ((level, outcome.levels), (payment, outcome.payments)):
             axis.plot(
                 shown + 1,
@@ -99,7 +118,9 @@ def draw_comparison(outcomes: Sequence[Outcome]) -> Figure:
     level.set(title="level", xlabel="client, by falling impact", ylim=(0, 1.04))
     payment.axhline(0, color="0.4", linewidth=0.8)
     payment.set(title="payment (below 0: the client pays)", xlabel="client, by falling impact")
-    payment.legend(frameon=False)
+    payment.legend(frameon=False, fontsize="small")
+    for axis in (level, payment):
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     figure.suptitle(
         f"{number(order.size)} clients under a budget of {number(outcomes[0].game.budget)}"
         f"{_sampled(shown, outcomes[0])}",
@@ -110,18 +131,33 @@ def draw_comparison(outcomes: Sequence[Outcome]) -> Figure:
 
 def draw_frontier(outcomes: Sequence[Outcome]) -> Figure:
     """Draw expected loss and the number of payers over the budget."""
+    from matplotlib.ticker import MaxNLocator
+
     figure, (loss, payers) = new_figure(2)
     budgets = np.array([outcome.game.budget for outcome in outcomes])
     losses = np.array([outcome.expected_loss for outcome in outcomes])
-    known = np.isfinite(losses)
+    known = np.array([_has_loss(outcome) for outcome in outcomes])
     loss.plot(budgets[known], losses[known], color=COLORS[0], marker=".")
     loss.set(xlabel="budget", ylabel="expected loss", ylim=(0, None))
     if known.any() and losses[known].min() > 0 and losses[known].max() > 30 * losses[known].min():
         loss.set(yscale="log", ylim=(None, None))
     counts = [outcome.payers for outcome in outcomes]
     payers.step(budgets[known], np.array(counts)[known], color=COLORS[5], where="mid")
-    payers.set(xlabel="budget", ylabel="clients that pay", ylim=(0, max([*counts, 1]) * 1.08))
+    most = max([*counts, 1])
+    payers.set(xlabel="budget", ylabel="clients that pay", ylim=(-0.03 * most, 1.08 * most))
+    payers.yaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.suptitle(
+        f"{number(len(outcomes[0].levels))} clients: what each budget buys", fontsize="medium"
+    )
     return figure
+
+
+def _has_loss(outcome: Outcome) -> bool:
+    return outcome.status is not Status.INFEASIBLE and bool(np.isfinite(outcome.expected_loss))
+
+
+def _color(position: int) -> str:
+    return COLORS[position % len(COLORS)]
 
 
 def _shown(count: int) -> npt.NDArray[np.intp]:

@@ -72,6 +72,6 @@ def parse_budgets(text: str) -> npt.NDArray[np.float64]:
         low, high, count = float(low_text), float(high_text), int(count_text)
     except ValueError:
         raise InputError(f"--budgets must be LO:HI:N, such as 10:500:50; got {text!r}.") from None
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high and count >= 1):
+    if not (low <= high and math.isfinite(high - low) and count >= 1):
         raise InputError(f"--budgets must have finite LO ≤ HI and N ≥ 1; got {text!r}.")
     return np.linspace(low, high, count)

@@ -11,7 +11,8 @@ from fedprice.cli import options
 from fedprice.cli.console import Delivery, InfeasibleError, json_text, stderr
 from fedprice.clients import Clients
 from fedprice.game import Game
-from fedprice.pricing import Status, solve
+from fedprice.pricing import SCHEMES, Status, solve
+from fedprice.pricing.display import infeasible_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,9 @@ def price(
     alpha: options.Alpha = 3.3,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
-    scheme: Annotated[str, typer.Option(metavar="NAME", help="How to price.")] = "equilibrium",
+    scheme: Annotated[
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}.")
+    ] = "equilibrium",
     max_weight: options.MaxWeight = None,
     output: options.OutputFile = None,
     plot: options.PlotFile = None,
@@ -77,12 +80,3 @@ def require_feasible(outcome: Outcome) -> None:
     """End with a clear line, and exit code 3, if the budget does not suffice."""
     if outcome.status is Status.INFEASIBLE:
         raise InfeasibleError(infeasible_line(outcome))
-
-
-def infeasible_line(outcome: Outcome) -> str:
-    """Say what budget would suffice."""
-    strict = "more than" if outcome.least_budget == outcome.game.budget else "at least"
-    return (
-        f"infeasible: {outcome.scheme} needs a budget of {strict} {outcome.least_budget:.6g} for "
-        f"these clients; got {outcome.game.budget:.6g}. Raise --budget or lower the floors."
-    )

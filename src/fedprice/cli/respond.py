@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text
-from fedprice.errors import InputError
-from fedprice.game import best_level, break_even
+from fedprice.errors import InputError, precision_error
+from fedprice.game import LARGEST_EXPONENT, best_level, break_even
 from fedprice.pricing.display import facts_table, number
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ def respond(
     """Answer an offer: your best level, what it earns, and below which price you would pay."""
     _check(price, cost, value, impact, exponent, level_max)
     drive = value * impact
-    level = float(best_level(price, cost, drive, exponent, level_max))
+    with np.errstate(all="ignore"):
+        level = float(best_level(price, cost, drive, exponent, level_max))
     expense = cost * level**exponent
+    if not math.isfinite(level + expense):
+        raise precision_error("the best level")
     answer = {
         "level": level,
         "payment": price * level,
@@ -47,12 +51,12 @@ def respond(
 
     def screen() -> RenderableType:
         unpaid = "stay away" if not drive else f"join at level {number(answer['level_unpaid'])}"
-        pays = "never: you would stay away" if not drive else "0: you would join and pay the server"
+        pays = "0; you would join, and pay the server" if drive else "no price; you would stay away"
         return facts_table(
             f"answer to a price of {number(price)}",
             [
                 ("best level", f"{number(level)} of the rounds"),
-                ("payment", f"{number(price * level)} {'to' if price >= 0 else 'from'} you"),
+                ("payment", f"{number(abs(price * level))} {'from' if price < 0 else 'to'} you"),
                 ("cost", number(expense)),
                 ("profit", f"{number(answer['profit'])} in money"),
                 ("utility", f"{number(answer['utility'])}, with what your absence costs the model"),
@@ -77,7 +81,7 @@ def _check(
         ("--cost", cost, 0 < cost < math.inf, "above 0"),
         ("--value", value, 0 <= value < math.inf, "a finite number, at least 0"),
         ("--impact", impact, 0 <= impact < math.inf, "a finite number, at least 0"),
-        ("--exponent", exponent, 1 < exponent < math.inf, "above 1"),
+        ("--exponent", exponent, 1 < exponent <= LARGEST_EXPONENT, f"in (1, {LARGEST_EXPONENT}]"),
         ("--level-max", level_max, 0 < level_max <= 1, "in (0, 1]"),
     ):
         if not holds:

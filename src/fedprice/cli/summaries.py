@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fedprice.pricing import Status
 from fedprice.pricing.display import number
 
 if TYPE_CHECKING:
@@ -41,11 +42,13 @@ def summary_table(rows: pl.DataFrame, columns: Sequence[str]) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE)
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in columns:
-        justify = "left" if name in ("scheme", "status") else "right"
-        table.add_column(name.replace("_", " "), justify=justify)  # type: ignore[arg-type]
+        text = name in ("scheme", "status")
+        table.add_column(name.replace("_", "\n"), justify="left" if text else "right", no_wrap=True)
     for row in rows.iter_rows(named=True):
-        cells = (row[name] for name in columns)
+        # What an infeasible scheme would cost and bring is nobody's to have.
+        known = {"scheme", "status", "budget"} if row["status"] == Status.INFEASIBLE else set(row)
+        cells = (row[name] if name in known else "-" for name in columns)
         table.add_row(*(cell if isinstance(cell, str) else number(cell) for cell in cells))
     return table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +18,15 @@ if TYPE_CHECKING:
 
     from fedprice.pricing.outcome import Outcome
 
-__all__ = ["certificate_line", "facts_table", "html_summary", "number", "rich_summary", "safe"]
+__all__ = [
+    "certificate_line",
+    "facts_table",
+    "html_summary",
+    "infeasible_line",
+    "number",
+    "rich_summary",
+    "safe",
+]
 
 EXTREMES = 5  # payees and payers shown
 
@@ -42,7 +51,7 @@ def certificate_line(outcome: Outcome) -> str:
     """Return the certificate in one line."""
     proof = outcome.certificate
     if outcome.status is Status.INFEASIBLE:
-        return f"Infeasible: {outcome.scheme} needs a budget of {number(outcome.least_budget)}."
+        return infeasible_line(outcome)
     if not np.isfinite(proof.dual):
         return f"No certificate: {outcome.scheme} claims no optimality."
     return (
@@ -51,22 +60,44 @@ def certificate_line(outcome: Outcome) -> str:
     )
 
 
+def infeasible_line(outcome: Outcome) -> str:
+    """Say what budget would suffice, never one that does not."""
+    budget, scheme = f"{outcome.game.budget:.12g}", outcome.scheme
+    if not np.isfinite(outcome.least_budget):
+        return f"infeasible: {scheme} found no prices within a budget of {budget}."
+    up = Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(outcome.least_budget)
+    # Where a level of 0 is the cheapest, any budget above suffices but that one does not.
+    bound = "above" if (outcome.levels == 0).any() else "of at least"
+    advice = " or lower the floors" if outcome.game.clients.level_min.any() else ""
+    return (
+        f"infeasible: {scheme} needs a budget {bound} {float(up):.6g}; got {budget}. "
+        f"Raise the budget{advice}."
+    )
+
+
 def facts(outcome: Outcome) -> list[tuple[str, str]]:
     """Return what matters about an outcome, as pairs of a name and a text."""
     payers, count = outcome.payers, len(outcome.levels)
+    # What is left of payments that cancel each other is rounding, not money.
+    negligible = abs(outcome.spend) < 1e-9 * float(np.abs(outcome.payments).sum())
+    spend = 0.0 if negligible else outcome.spend
     pairs = [
         ("status", outcome.status.value),
-        ("spend", f"{number(outcome.spend)} of {number(outcome.game.budget)}"),
+        ("spend", f"{number(spend)} of {number(outcome.game.budget)}"),
         ("expected loss", f"{number(outcome.expected_loss)} above full participation"),
         ("mean level", number(float(outcome.levels.mean()))),
-        ("payers", f"{number(payers)} of {number(count)} clients"),
+        ("payers", f"{number(payers)} of {_clients(count)}"),
     ]
     if outcome.multiplier:
         pairs += [
             ("sign threshold", f"clients pay above a value of {number(outcome.sign_threshold)}"),
-            ("marginal value", f"one more unit of budget: −{number(outcome.multiplier)} loss"),
+            ("marginal value", f"one more unit of budget: {number(-outcome.multiplier)} loss"),
         ]
     return pairs
+
+
+def _clients(count: int) -> str:
+    return f"{number(count)} client{'s' if count != 1 else ''}"
 
 
 def extremes(outcome: Outcome) -> list[tuple[str, npt.NDArray[np.intp]]]:
@@ -117,7 +148,7 @@ def rich_summary(outcome: Outcome) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
-    title = f"{outcome.scheme}, {number(len(outcome.levels))} clients"
+    title = f"{outcome.scheme}, {_clients(len(outcome.levels))}"
     parts: list[RenderableType] = [facts_table(title, facts(outcome))]
     for heading, clients in extremes(outcome):
         table = Table(title=heading, box=box.SIMPLE, title_justify="left")

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice.errors import precision_error
 from fedprice.game import price_at
 from fedprice.pricing.outcome import BUDGET_TOLERANCE, Certificate, Outcome, Status
 from fedprice.pricing.root import ROUNDING, Root, Spend, find_root
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Problem", "equilibrium"]
 
+LARGEST_GAP = 1e-9  # relative; a larger one is no proof
 BLOCK = 1 << 13  # clients a block: the working set of one evaluation stays in the cache
 SAMPLE = 1 << 6  # every so manieth client makes the sample whose root starts the search for all
 
@@ -99,8 +101,8 @@ class Problem:
         """Put a game into the solver's form."""
         clients, impact = game.clients, game.impact
         active: npt.NDArray[np.bool_] | slice = slice(None)
-        if impact.min() < np.finfo(np.float64).tiny:
-            active = impact >= np.finfo(np.float64).tiny
+        if impact.min() <= 0:
+            active = impact > 0
         value, floor = clients.value[active], clients.level_min[active]
         floored = _some(floor)
         unfloored = value[floor == 0] if floored else value
@@ -144,18 +146,27 @@ class Problem:
     ) -> Outcome:
         """Return the outcome of these levels, with all that belongs to it from a single pass."""
         levels, prices = np.empty_like(self.impact), np.empty_like(self.impact)
-        primal = dual = 0.0
+        primal = dual = given = 0.0
+        spend = self.idle_spend
         for block in self.blocks():
             q = levels[block] = levels_of(block)
-            prices[block] = self.prices(q, block)
+            price = prices[block] = self.prices(q, block)
             with np.errstate(divide="ignore"):
-                primal += float((self.impact[block] / q).sum())
+                loss = self.impact[block] / q
+            primal += float(loss.sum())
+            spend += float(price @ q)
             if root is not None:
+                given += float(loss @ self.value[block])
                 dual += self.dual(root.point, block)
         multiplier = 0.0
         if root is not None:
-            multiplier = 1 / (self.reference + root.point)
+            multiplier = float(np.float64(1) / (self.reference + root.point))
             dual = multiplier * (dual - (budget - self.idle_spend))
+            # Nothing is called optimal without its proof. The scale is the sum of both terms of all
+            # payments, to which rounding is relative.
+            excess = (spend - budget) / (abs(budget) + spend + 2 * given)
+            if not (abs(primal - dual) <= LARGEST_GAP * primal and excess <= BUDGET_TOLERANCE):
+                raise precision_error("equilibrium")
         elif status is Status.SLACK:
             dual = primal  # λ = 0: nobody can be above the cap
         else:
@@ -225,19 +236,22 @@ class Problem:
         upper = -self.reference + max(
             float((self.ratio(b) * self.cap_power[b] + self.value[b]).max()) for b in self.blocks()
         )
-        if start is not None:
-            guess = start - self.reference
-        elif self.impact.size > BLOCK:
-            guess = self.sample().root(budget / SAMPLE).point
-        elif budget > 0:
-            # Without values, floors and caps the spend is a power of t.
-            tau, everyone = self.game.cost_exponent, slice(None)
-            unit = float(self.impact @ self.ratio(everyone) ** (1 / (tau + 1)))
-            guess = (tau * budget / unit) ** ((tau + 1) / tau)
-        else:
-            guess = self.reference or upper
+        guess = start - self.reference if start is not None else self.guess(budget, upper)
         start_at = min(max(guess, lower, 2.0**-1000), upper)
         return find_root(self.spend, budget, start_at, lower, upper)
+
+    def guess(self, budget: float, upper: float) -> float:
+        """Return where to begin the search for u: where a sample's ends, if it has a root."""
+        if self.impact.size > BLOCK:
+            root = self.sample().root(budget / SAMPLE)
+            if root.found:
+                return root.point
+        if budget <= 0:
+            return self.reference or upper
+        # Without values, floors and caps the spend is a power of t.
+        power = self.game.cost_exponent + 1
+        unit = sum(float(self.impact[b] @ self.ratio(b) ** (1 / power)) for b in self.blocks())
+        return float(((power - 1) * budget / unit) ** (power / (power - 1)))
 
     def sample(self) -> Self:
         """Return the problem of one client in SAMPLE."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from fedprice.errors import InputError, nearest
+import numpy as np
+
+from fedprice.errors import InputError, nearest, precision_error
+from fedprice.pricing.outcome import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedprice.game import Game
-    from fedprice.pricing.outcome import Outcome
 
     Scheme = Callable[[Game], Outcome]
     SchemeT = TypeVar("SchemeT", bound=Scheme)
@@ -38,6 +40,9 @@ def scheme(name: str) -> Callable[[SchemeT], SchemeT]:
     """
 
     def register(function: SchemeT) -> SchemeT:
+        taken = SCHEMES.get(name)
+        if taken is not None and taken.__module__ != function.__module__:
+            raise InputError(f"there is a scheme {name!r} in {taken.__module__}; use another name.")
         SCHEMES[name] = function
         return function
 
@@ -60,5 +65,11 @@ def solve(game: Game, scheme: str = "equilibrium") -> Outcome:
         Its `status` says whether the budget sufficed.
     """
     if scheme not in SCHEMES:
-        raise InputError(f"there is no scheme {scheme!r}. {nearest(scheme, SCHEMES)}")
-    return SCHEMES[scheme](game)
+        raise InputError(f"there is no scheme {scheme!r}. {nearest(str(scheme), SCHEMES)}")
+    with np.errstate(all="ignore"):  # what overflows ends in an error, here or in the scheme
+        outcome = SCHEMES[scheme](game)
+    if not isinstance(outcome, Outcome):
+        raise InputError(f"scheme {scheme!r} must return an Outcome; got {type(outcome).__name__}.")
+    if not np.isfinite(outcome.levels.sum() + outcome.prices.sum()):
+        raise precision_error(scheme)
+    return outcome

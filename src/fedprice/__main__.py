@@ -1,0 +1,5 @@
+"""`python -m fedprice` is the command `fedprice`."""
+
+from fedprice.cli import main
+
+main()
