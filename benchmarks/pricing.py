@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,6 +101,11 @@ def large_child(num_clients: int) -> None:
     if num_clients == MILLION:
         result["spend_ms"] = 1e3 * seconds(lambda: plain_spend(game, t), 9)
         result["spends"] = result["solve_ms"] / result["spend_ms"]
+        # Budgets at which the clients' payments to the server matter, down to earning.
+        for budget in (1.0, 0.0, -5.0 * num_clients):
+            poor = replace(game, budget=budget)
+            spent = 1e3 * seconds(lambda game=poor: fp.solve(game), 5) / result["spend_ms"]
+            result[f"spends_at_{budget:g}"] = spent
     sys.stdout.write(json.dumps(result))
 
 
@@ -125,6 +131,9 @@ def main() -> None:
         ("N = 40: M-search (cvxpy, 100 steps) / solve", lanes["40"]["msearch_ratio"], ">=", 1000),
         ("N = 40: convex form (cvxpy) / solve", lanes["40"]["convex_ratio"], ">=", 20),
         ("N = 10⁶: solve / one plain numpy S(t)", lanes["1e6"]["spends"], "<=", 12),
+        ("the same with a budget of 1", lanes["1e6"]["spends_at_1"], "<=", 12),
+        ("the same with a budget of 0", lanes["1e6"]["spends_at_0"], "<=", 12),
+        ("the same earning 5 a client", lanes["1e6"]["spends_at_-5e+06"], "<=", 12),
         ("N = 10⁷: solve / solve at N = 10⁶", growth, "<=", 13),
         ("N = 10⁷: peak memory of the process, MB", lanes["1e7"]["peak_mb"], "<=", 2000),
         ("largest relative duality gap", max(lane["gap"] for lane in exact), "<=", 1e-9),
@@ -159,6 +168,8 @@ def main() -> None:
     result = {"machine": machine, "lanes": lanes, "growth_1e6_to_1e7": growth}
     (HERE / "pricing.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(text)
+    if "| NO |" in text:
+        sys.exit("a limit is not met")
 
 
 if __name__ == "__main__":

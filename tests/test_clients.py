@@ -60,6 +60,7 @@ def test_arrays_are_kept_and_cannot_be_written() -> None:
         ({"weight": [0.5, 0.5]}, "either `samples` or `weight`"),
         ({"samples": None}, "either `samples` or `weight`"),
         ({"samples": None, "weight": [0.5, 0.6]}, "`weight` must sum to 1; got 1.1"),
+        ({"samples": None, "weight": [0.5, 0.50001]}, "`weight` must sum to 1; got 1.00001"),
         ({"cost": [1]}, r"`cost` must have one entry for each of the 2 clients; got shape \(1,\)"),
         ({"samples": [1e308, 1e308]}, "the sum of samples lost its precision"),
         ({"level_min": 1.0000001}, "got 1.0000001"),
@@ -161,6 +162,12 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_blank_lines_are_no_clients(tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    path.write_text(CSV + "\n\n", encoding="utf-8")
+    assert Clients.read(path).ids.tolist() == ["a", "b"]
 
 
 def test_bad_encoding(tmp_path: Path) -> None:

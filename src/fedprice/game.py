@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-LARGEST_EXPONENT = 100  # a level of one half then costs nothing that a float would notice
+LARGEST_EXPONENT = 1e6  # beyond it, c q^τ is a step
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Game:
             raise InputError(f"`budget` must be a finite number; got {budget}.")
         if not 1 < exponent <= LARGEST_EXPONENT:
             raise InputError(
-                f"`cost_exponent` τ must be above 1 and at most {LARGEST_EXPONENT}; got {exponent}."
+                f"`cost_exponent` τ must be above 1, at most {LARGEST_EXPONENT:g}; got {exponent}."
             )
         tiny = np.finfo(np.float64).tiny
         underflow = self.impact.min() < tiny and ((self.impact > 0) & (self.impact < tiny)).any()

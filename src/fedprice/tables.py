@@ -64,7 +64,8 @@ def read_table(path: str | Path) -> pl.DataFrame:
     for mark in (";", "\t"):
         if frame.width == 1 and mark in frame.columns[0]:
             raise InputError(f"{path} separates its columns by {mark!r}; use commas.")
-    return frame.with_columns(pl.all().str.replace(_QUOTED_FORMULA, "$1"))
+    blank = pl.all_horizontal(pl.all().is_null())
+    return frame.filter(~blank).with_columns(pl.all().str.replace(_QUOTED_FORMULA, "$1"))
 
 
 def csv_text(frame: pl.DataFrame) -> str:

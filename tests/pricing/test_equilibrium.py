@@ -152,7 +152,10 @@ def test_tiny_floors_of_high_values() -> None:
 def test_spend_gap_and_response(game: Game) -> None:
     best = solve(game)
     if best.status is Status.INFEASIBLE:
-        assert game.budget < best.least_budget * (1 - 1e-12) or game.budget <= 0
+        floors = price_for(game, game.clients.level_min) * game.clients.level_min
+        assert best.least_budget == pytest.approx(floors.sum(), abs=1e-12 * np.abs(floors).sum())
+        assert game.budget <= best.least_budget
+        assert not (game.clients.value[game.clients.level_min == 0] > 0).any()
         return
     assert best.spend <= game.budget + 1e-15 * scale(game, best.levels)
     assert abs(best.certificate.gap) <= 1e-9
@@ -222,6 +225,73 @@ def test_many_clients_and_a_budget_that_their_sample_cannot_meet(
         assert best.status is Status.OPTIMAL
         assert best.spend == pytest.approx(budget, abs=1e-12 * scale(game, best.levels))
         assert best.certificate.gap < 1e-12
+
+
+@pytest.mark.parametrize("rise", [0.0, 1e-9, 1e-6, 1e-3, 1e-2, 0.1, 10.0])
+def test_floors_that_cost_far_more_than_what_is_bought_above_them(rise: float) -> None:
+    clients = Clients(
+        samples=[1, 1000], grad_norm=1, cost=[6e5, 4e4], value=0, level_min=[0.1, 1e-6]
+    )
+    game = Game(clients, bound=BOUND, budget=0)
+    least = solve(game).least_budget
+    best = solve(replace(game, budget=least + rise))
+    assert best.status is Status.OPTIMAL
+    assert best.spend <= least + rise
+    assert best.levels[0] == 0.1
+    if rise > 1e-6:
+        # The second client gets all that is left: 2 c q² = rise + its floor.
+        assert best.levels[1] == pytest.approx(np.sqrt((rise + 8e-8) / 8e4), rel=1e-5)
+
+
+def test_floors_of_clients_without_impact_one_ulp_short() -> None:
+    clients = Clients(samples=[1, 2], grad_norm=0, cost=[3, 7], value=1, level_min=[0.1, 0.3])
+    game = Game(clients, bound=BOUND, budget=0)
+    least = solve(game).least_budget
+    short = solve(replace(game, budget=float(np.nextafter(least, 0))))
+    assert short.status is Status.SLACK
+    assert solve(replace(game, budget=least * 0.99)).status is Status.INFEASIBLE
+
+
+def test_caps_and_values_that_cancel() -> None:
+    """The largest u is a difference of t and v; it must not be taken as one of large numbers."""
+    clients = Clients(samples=[1], grad_norm=1, cost=1, value=1e6, level_max=1e-4)
+    best = solve(Game(clients, bound=Bound(alpha=1, rounds=1), budget=-2e10))
+    assert best.status is Status.OPTIMAL
+    assert best.spend == pytest.approx(-2e10, rel=1e-12)
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        count = int(rng.integers(1, 6))
+        clients = Clients(
+            samples=rng.integers(1, 9, count),
+            grad_norm=1,
+            cost=rng.exponential(5, count) + 0.1,
+            value=10 ** rng.uniform(3.6, 6.6, count),
+            level_max=10 ** rng.uniform(-2, 0, count),
+        )
+        game = Game(clients, bound=Bound(alpha=1, rounds=1), budget=0)
+        full = float(price_for(game, clients.level_max) @ clients.level_max)
+        game = replace(game, budget=full - abs(full) * 10 ** rng.uniform(-12, -1))
+        assert abs(solve(game).certificate.gap) <= 1e-9
+
+
+def test_floors_by_max_weight_just_above_their_cost() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        clients = population(40, seed=int(rng.integers(100)))
+        clients = clients.with_max_weight(clients.weight.max() * 10 ** rng.uniform(0.1, 2))
+        game = Game(clients, bound=BOUND, budget=-1e9)
+        least = solve(game).least_budget
+        best = solve(replace(game, budget=least + abs(least) * 10 ** rng.uniform(-14, 0)))
+        assert best.status in (Status.OPTIMAL, Status.SLACK)
+        assert best.spend <= best.game.budget + 1e-15 * scale(game, best.levels)
+
+
+def test_far_below_zero_the_theorems_still_hold() -> None:
+    """1/λ is then so close to the highest value that only their difference has digits left."""
+    for budget in (-1e4, -1e6, -1e9):
+        best = solve(Game(population(), bound=BOUND, budget=budget))
+        assert best.theorem2_residual < 1e-12
+        assert best.theorem3_residual < 1e-12
 
 
 def test_nothing_is_called_optimal_without_its_proof() -> None:

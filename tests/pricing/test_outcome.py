@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedprice import Bound, Certificate, Clients, Game, Outcome, frontier, solve
+from fedprice.pricing.display import certificate_line
 
 CLIENTS = Clients(
     samples=[10, 20, 30],
@@ -70,6 +71,16 @@ def test_summary_is_plain_numbers() -> None:
     summary = solve(GAME).summary()
     assert {type(value) for value in summary.values()} <= {str, int, float}
     assert summary["payers"] == 1
+    infeasible = solve(replace(GAME, budget=-1.0), "uniform").summary()
+    assert (infeasible["status"], infeasible["least_budget"]) == ("infeasible", 0)
+    best = solve(GAME)
+    assert summary["client_utility"] == best.utilities.sum()
+    assert (summary["primal"], summary["dual"]) == (best.certificate.primal, best.certificate.dual)
+
+
+def test_certificate_line_shows_the_three_numbers() -> None:
+    best = replace(solve(GAME), certificate=Certificate(2.0, 1.5))
+    assert certificate_line(best) == "Certificate: primal 2, dual 1.5, relative gap 2.5e-01."
 
 
 def test_gap_without_a_proof_is_infinite() -> None:
@@ -95,6 +106,6 @@ def test_frontier_equals_single_solves() -> None:
 
 
 def test_frontier_is_warm_started() -> None:
-    budgets = np.linspace(-495, -480, 50)
-    cold = sum(o.iterations for b in budgets for o in frontier(GAME, [b]))
-    assert 0 < sum(outcome.iterations for outcome in frontier(GAME, budgets)) < cold
+    for budgets in (np.linspace(-495, -480, 50), np.linspace(-1e9, -1e8, 50)):
+        cold = sum(o.iterations for b in budgets for o in frontier(GAME, [b]))
+        assert 0 < sum(outcome.iterations for outcome in frontier(GAME, budgets)) < cold

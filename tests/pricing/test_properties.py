@@ -56,8 +56,7 @@ def test_theorem_3_as_printed(game: Game) -> None:
     best = optimal(game)
     inside = best.interior
     c, v, k = game.clients.cost[inside], game.clients.value[inside], game.impact[inside]
-    x = 1 / best.multiplier - v
-    assume((x > 1e-4 / best.multiplier).all())  # closer, 1/λ − v has too few digits left
+    x = (best.reciprocal[0] - v) + best.reciprocal[1]  # 1/λ − v
     factor = (2 * k * c**2) ** (1 / 3)
     printed = factor * (x ** (1 / 3) - 2 * v * x ** (-2 / 3))
     terms = factor * (x ** (1 / 3) + 2 * v * x ** (-2 / 3))

@@ -23,7 +23,11 @@ def test_finds_the_root_from_anywhere(
     curve: Callable[[float], float], slope: Callable[[float], float], root: float, start: float
 ) -> None:
     budget = curve(root)
-    found = find_root(lambda x: Spend(curve(x), slope(x), abs(curve(x))), budget, start, upper=1e12)
+
+    def spend(x: float) -> Spend:
+        return Spend(curve(x), curve(x) - budget, slope(x), abs(curve(x)))
+
+    found = find_root(spend, start, upper=1e12)
     assert found.found
     assert found.point == pytest.approx(root, rel=1e-9)
     assert curve(found.point) <= budget
@@ -31,7 +35,11 @@ def test_finds_the_root_from_anywhere(
 
 
 def test_says_when_no_number_lies_between() -> None:
-    jump = find_root(lambda x: Spend(0.0 if x < math.pi else 1.0, 0.0, 1.0), 0.5, 1.0, upper=10.0)
+    def step(x: float) -> Spend:
+        total = 0.0 if x < math.pi else 1.0
+        return Spend(total, total - 0.5, 0.0, 1.0)
+
+    jump = find_root(step, 1.0, upper=10.0)
     assert not jump.found
     assert jump.lower < math.pi <= jump.upper
     assert jump.upper == pytest.approx(jump.lower, rel=1e-15)

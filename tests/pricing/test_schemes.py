@@ -37,7 +37,7 @@ def test_conformance(scheme: str, game: Game) -> None:
     assert np.isfinite(outcome.prices).all()
     assert ((outcome.levels >= 0) & (outcome.levels <= clients.level_max)).all()
     if outcome.status is Status.INFEASIBLE:
-        assert outcome.least_budget >= game.budget or not outcome.levels.all()
+        assert outcome.least_budget >= game.budget
     else:
         flow = np.abs(outcome.payments).sum() + (clients.cost * outcome.levels).sum()
         assert outcome.spend <= game.budget + 1e-12 * flow
@@ -113,6 +113,25 @@ def test_published_is_blind_to_floors() -> None:
     enough = solve(replace(game, budget=outcome.least_budget), "uniform-published")
     assert enough.status is Status.FEASIBLE
     assert enough.levels.min() == pytest.approx(0.5)
+
+
+def test_published_with_a_cost_almost_linear() -> None:
+    outcome = solve(replace(example(budget=3), cost_exponent=1.0001), "uniform-published")
+    assert outcome.prices[0] == pytest.approx(4, rel=0.01)  # only the cheapest is worth the price
+
+
+def test_published_never_reaches_the_floor_of_a_client_without_data() -> None:
+    game = example(samples=[5, 0, 3], level_min=0.3)
+    outcome = solve(game, "weighted-published")
+    assert (outcome.status, outcome.least_budget) == (Status.INFEASIBLE, np.inf)
+
+
+def test_no_scheme_bids_for_clients_without_impact() -> None:
+    for name in ("equilibrium", "reference-convex", "reference-msearch", "reference-scipy"):
+        outcome = solve(example(samples=[5, 0, 3]), name)
+        assert outcome.levels[1] == 0, name
+        nobody = solve(replace(example(), bound=Bound(alpha=0, rounds=10)), name)
+        assert nobody.levels.tolist() == [0, 0, 0], name
 
 
 def test_subset_takes_payers_then_the_most_valuable_that_fit() -> None:

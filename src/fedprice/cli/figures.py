@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fedprice.pricing import Outcome
 
-__all__ = ["draw_comparison", "draw_frontier", "draw_outcome", "new_figure"]
+__all__ = ["draw_comparison", "draw_federation", "draw_frontier", "draw_outcome", "new_figure"]
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#8c510a")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
@@ -158,6 +158,24 @@ def _has_loss(outcome: Outcome) -> bool:
 
 def _color(position: int) -> str:
     return COLORS[position % len(COLORS)]
+
+
+def draw_federation(name: str, counts: npt.NDArray[np.int64]) -> Figure:
+    """Draw the samples of each client, stacked by class, the largest client first."""
+    figure, (axis,) = new_figure(1)
+    figure.set_size_inches(8, 3.6)
+    order = np.argsort(-counts.sum(axis=1), kind="stable")
+    bottom = np.zeros(len(counts))
+    hues = np.linspace(0, 1, counts.shape[1], endpoint=False)
+    from matplotlib import colormaps
+
+    for c, hue in enumerate(hues):
+        own = counts[order, c]
+        axis.bar(np.arange(1, len(counts) + 1), own, bottom=bottom, color=colormaps["turbo"](hue))
+        bottom += own
+    axis.set(xlabel="client, by falling size", ylabel="samples (a colour a class)")
+    figure.suptitle(name, fontsize="medium")
+    return figure
 
 
 def _shown(count: int) -> npt.NDArray[np.intp]:

@@ -47,6 +47,7 @@ def respond(
         "utility": price * level - expense - (drive * (1 / level - 1) if drive else 0.0),
         "level_unpaid": float(best_level(0.0, cost, drive, exponent, level_max)),
         "break_even_price": break_even(cost, drive, exponent, level_max),
+        "pays_below": 0.0 if drive else None,
     }
 
     def screen() -> RenderableType:
@@ -81,7 +82,7 @@ def _check(
         ("--cost", cost, 0 < cost < math.inf, "above 0"),
         ("--value", value, 0 <= value < math.inf, "a finite number, at least 0"),
         ("--impact", impact, 0 <= impact < math.inf, "a finite number, at least 0"),
-        ("--exponent", exponent, 1 < exponent <= LARGEST_EXPONENT, f"in (1, {LARGEST_EXPONENT}]"),
+        ("--exponent", exponent, 1 < exponent <= LARGEST_EXPONENT, f"in (1, {LARGEST_EXPONENT:g}]"),
         ("--level-max", level_max, 0 < level_max <= 1, "in (0, 1]"),
     ):
         if not holds:

@@ -36,6 +36,11 @@ def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
     scheme
         The name to put into the outcome.
     """
+    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
+        return _price_along(game, direction, scheme)
+
+
+def _price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
     clients = game.clients
     at_floor = np.where(clients.level_min > 0, price_for(game, clients.level_min), -np.inf)
     positive = direction > 0
@@ -51,15 +56,17 @@ def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
         payments = given * levels
         moving = np.where(given > at_floor, direction, 0.0)
         slope = moving @ (levels + given * _response_slope(game, levels))
-        return Spend(float(payments.sum()), float(slope), float(np.abs(payments).sum()))
+        total = float(payments.sum())
+        return Spend(total, total - game.budget, float(slope), float(np.abs(payments).sum()))
 
     least = spend(0.0).total
     scalar, iterations = 0.0, 1
     if game.budget >= spend(most).total:
         scalar, iterations = most, 2
     elif game.budget > least:
-        root = find_root(spend, game.budget, start=most / 2, upper=most)
-        scalar, iterations = root.point, root.iterations + 2
+        root = find_root(spend, start=most / 2, upper=most)
+        scalar = root.point if root.found else root.lower
+        iterations = root.iterations + 2
     return Outcome.from_prices(
         game, prices(scalar), scheme=scheme, least_budget=least, iterations=iterations
     )

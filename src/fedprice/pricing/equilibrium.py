@@ -30,7 +30,7 @@ them, and may come so close that t − v_ref drowns in rounding; the unknown is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -120,22 +120,25 @@ class Problem:
         )
 
     def solve(self, budget: float, start: float | None = None) -> Outcome:
-        """Return the equilibrium under a budget, the search begun at a guess of t = 1/λ."""
-        if budget >= self.most_budget:
-            return self.outcome(budget, Status.SLACK, lambda block: self.cap[block])
-        tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(self.least_budget))
-        if budget <= self.least_budget + tolerance:
-            # Levels near 0 can be bought, a level of 0 cannot: without floors the infimum is open.
-            reached = self.floor.all() and budget >= self.least_budget - tolerance
-            root = Root.known(self.lowest) if reached else None
-            status = Status.OPTIMAL if reached else Status.INFEASIBLE
-            return self.outcome(budget, status, lambda block: self.floor[block], root)
-        left = budget - self.idle_spend
-        root = self.root(left, start)
-        if root.found:
-            return self.outcome(budget, Status.OPTIMAL, lambda b: self.levels(root.point, b), root)
-        levels = self.between(root, left)
-        return self.outcome(budget, Status.OPTIMAL, lambda block: levels[block], root)
+        """Return the equilibrium under a budget, the search begun at a guess of u."""
+        with np.errstate(all="ignore"):  # what overflows is refused for want of a proof
+            tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(self.least_budget))
+            enough = self.least_budget - tolerance
+            if budget >= (self.most_budget if self.impact.size else enough):
+                return self.outcome(budget, Status.SLACK, lambda block: self.cap[block])
+            if budget <= self.least_budget:
+                # Levels near 0 can be bought, a level of 0 cannot: without floors none is enough.
+                reached = budget >= enough and bool(self.floor.all())
+                status = Status.OPTIMAL if reached else Status.INFEASIBLE
+                root = Root.known(self.lowest) if reached else None
+                return self.outcome(budget, status, lambda block: self.floor[block], root)
+            net = np.longdouble(budget) - self.idle_spend
+            root = self.root(net, start)
+            if root.found:
+                levels = partial(self.levels, root.point)
+                return self.outcome(budget, Status.OPTIMAL, levels, root)
+            between = self.between(root, net)
+            return self.outcome(budget, Status.OPTIMAL, lambda block: between[block], root)
 
     def outcome(
         self,
@@ -144,41 +147,48 @@ class Problem:
         levels_of: Callable[[slice], FloatArray],
         root: Root | None = None,
     ) -> Outcome:
-        """Return the outcome of these levels, with all that belongs to it from a single pass."""
+        """Return the outcome of these levels, with all that belongs to it from a single pass.
+
+        The duality gap is λ [Σ {l(q) − min l} + (B − S)], with l(q) = (t − v) k / q + τ c q^τ: the
+        definition, rearranged so that large sums do not cancel.
+        """
         levels, prices = np.empty_like(self.impact), np.empty_like(self.impact)
-        primal = dual = given = 0.0
+        primal = slack = terms = moving = 0.0
         spend = self.idle_spend
+        left = np.longdouble(budget) - self.idle_spend
         for block in self.blocks():
             q = levels[block] = levels_of(block)
             price = prices[block] = self.prices(q, block)
-            with np.errstate(divide="ignore"):
-                loss = self.impact[block] / q
+            loss = self.impact[block] / q
+            payment = price * q
             primal += float(loss.sum())
-            spend += float(price @ q)
+            spend += float(payment.sum())
             if root is not None:
-                given += float(loss @ self.value[block])
-                dual += self.dual(root.point, block)
-        multiplier = 0.0
-        if root is not None:
-            multiplier = float(np.float64(1) / (self.reference + root.point))
-            dual = multiplier * (dual - (budget - self.idle_spend))
-            # Nothing is called optimal without its proof. The scale is the sum of both terms of all
-            # payments, to which rounding is relative.
-            excess = (spend - budget) / (abs(budget) + spend + 2 * given)
-            if not (abs(primal - dual) <= LARGEST_GAP * primal and excess <= BUDGET_TOLERANCE):
+                moved = q > self.floor[block]
+                moving += float(payment @ moved)
+                left -= (payment * ~moved).sum(dtype=np.longdouble)
+                terms += 2 * float(loss @ self.value[block])
+                slack += self.slack(root.point, q, block)
+        gap, reciprocal = 0.0, (0.0, np.inf)
+        if status is Status.INFEASIBLE:
+            gap = np.inf
+        elif root is not None:
+            reciprocal = (self.reference, root.point)
+            if root.iterations:  # at the floors, which nothing can undercut, there is no gap
+                gap = (slack + float(left - moving)) / np.float64(sum(reciprocal))
+            # Nothing is called optimal without its proof. Rounding is relative to the sum of both
+            # terms of all payments.
+            excess = (spend - budget) / (abs(budget) + spend + terms)
+            if not (abs(gap) <= LARGEST_GAP * primal and excess <= BUDGET_TOLERANCE):
                 raise precision_error("equilibrium")
-        elif status is Status.SLACK:
-            dual = primal  # λ = 0: nobody can be above the cap
-        else:
-            dual = -np.inf
         return Outcome(
             game=self.game if budget == self.game.budget else replace(self.game, budget=budget),
             scheme="equilibrium",
             status=status,
             levels=self.everybody(levels, lambda: self.game.clients.level_min),
             prices=self.everybody(prices, lambda: self.idle_prices),
-            multiplier=multiplier,
-            certificate=Certificate(primal, dual),
+            reciprocal=reciprocal,
+            certificate=Certificate(primal, float(primal - gap)),
             least_budget=self.least_budget,
             iterations=0 if root is None else root.iterations,
         )
@@ -205,45 +215,51 @@ class Problem:
         return float((self.idle_prices * self.game.clients.level_min)[~self.active].sum())
 
     @cached_property
+    def floor_payment(self) -> FloatArray | None:
+        """What the floor of each client with an impact costs; None where nobody has a floor."""
+        if self.floor_power is None:
+            return None
+        return self.prices(self.floor, slice(None)) * self.floor
+
+    @cached_property
     def least_budget(self) -> float:
         """The infimum of the budgets with a solution: −inf if one client can pay without limit."""
-        return -np.inf if self.reference > 0 else self.total_spend(self.floor)
+        if self.reference > 0:
+            return -np.inf
+        floors = 0 if self.floor_payment is None else self.floor_payment.sum(dtype=np.longdouble)
+        return float(np.longdouble(self.idle_spend) + floors)
 
     @cached_property
     def most_budget(self) -> float:
         """What it costs to have everybody with an impact at the cap."""
-        return self.total_spend(self.cap)
+        return self.idle_spend + sum(
+            float(self.prices(self.cap[block], block) @ self.cap[block]) for block in self.blocks()
+        )
 
     @cached_property
     def lowest(self) -> float:
         """The u up to which everybody stands at the floor; 0 where someone has none."""
         if self.floor_power is None or not self.floor.all():
             return 0.0
-        return -self.reference + min(
-            float((self.ratio(b) * self.floor_power[b] + self.value[b]).min())
+        return min(
+            float((self.ratio(b) * self.floor_power[b] + (self.value[b] - self.reference)).min())
             for b in self.blocks()
         )
 
-    def total_spend(self, levels: FloatArray) -> float:
-        """Return what these levels of the clients with an impact, and the others' floors, cost."""
-        return self.idle_spend + sum(
-            float(self.prices(levels[block], block) @ levels[block]) for block in self.blocks()
-        )
-
-    def root(self, budget: float, start: float | None = None) -> Root:
+    def root(self, budget: np.longdouble, start: float | None = None) -> Root:
         """Find the u = t − v_ref at which the clients with an impact cost the budget."""
-        lower = self.lowest
-        upper = -self.reference + max(
-            float((self.ratio(b) * self.cap_power[b] + self.value[b]).max()) for b in self.blocks()
+        upper = max(
+            float((self.ratio(b) * self.cap_power[b] + (self.value[b] - self.reference)).max())
+            for b in self.blocks()
         )
-        guess = start - self.reference if start is not None else self.guess(budget, upper)
-        start_at = min(max(guess, lower, 2.0**-1000), upper)
-        return find_root(self.spend, budget, start_at, lower, upper)
+        guess = start if start is not None else self.guess(budget, upper)
+        start_at = min(max(guess, self.lowest, 2.0**-1000), upper)
+        return find_root(partial(self.spend, budget), start_at, self.lowest, upper)
 
-    def guess(self, budget: float, upper: float) -> float:
+    def guess(self, budget: np.longdouble, upper: float) -> float:
         """Return where to begin the search for u: where a sample's ends, if it has a root."""
         if self.impact.size > BLOCK:
-            root = self.sample().root(budget / SAMPLE)
+            root = self.sample().root(budget)
             if root.found:
                 return root.point
         if budget <= 0:
@@ -251,16 +267,20 @@ class Problem:
         # Without values, floors and caps the spend is a power of t.
         power = self.game.cost_exponent + 1
         unit = sum(float(self.impact[b] @ self.ratio(b) ** (1 / power)) for b in self.blocks())
-        return float(((power - 1) * budget / unit) ** (power / (power - 1)))
+        return float(np.float64((power - 1) * budget / unit) ** (power / (power - 1)))
 
     def sample(self) -> Self:
-        """Return the problem of one client in SAMPLE."""
-        few = slice(None, None, SAMPLE)
+        """Return the problem of one client in SAMPLE, each counted so often, and of v_ref's."""
+        few = np.arange(0, self.impact.size, SAMPLE)
+        times = np.full(few.size + 1, float(SAMPLE))
+        times[-1] = 1
+        highest = self.value if self.floor_power is None else self.value * (self.floor == 0)
+        few = np.append(few, np.argmax(highest))
         return replace(
             self,
-            impact=self.impact[few].copy(),
-            cost=self.cost[few].copy(),
-            value=self.value[few].copy(),
+            impact=self.impact[few] * times,
+            cost=self.cost[few] * times,
+            value=self.value[few],
             floor=self.floor[few],
             cap=self.cap[few],
             floor_power=None if self.floor_power is None else self.floor_power[few],
@@ -286,22 +306,32 @@ class Problem:
             np.maximum(clipped, ratio * self.floor_power[block], out=clipped)
         return ratio, raw, clipped
 
-    def spend(self, u: float) -> Spend:
-        """Return S(t) at t = v_ref + u, with its derivative.
+    def spend(self, budget: np.longdouble, u: float) -> Spend:
+        """Return S(t) at t = v_ref + u, its distance from the budget, and its derivative.
 
-        An interior client's spend has the derivative k x t / ((τ+1) g).
+        An interior client's spend has the derivative k x t / ((τ+1) g). Floors may cost so much
+        that what is bought above them would drown in rounding; they are taken off the budget, in
+        extended precision, and only the others' payments are summed.
         """
         tau = self.game.cost_exponent
         bought = given = slope = 0.0
+        left = budget
         for block in self.blocks():
             ratio, raw, gap = self.gaps(u, block)
             weighted = self.impact[block] * _inverse_power(ratio, gap, tau + 1)
+            inside = raw == gap
+            if self.floor_power is not None and self.floor_payment is not None:
+                moved = gap > ratio * self.floor_power[block]
+                weighted *= moved
+                inside &= moved
+                left = left - (self.floor_payment[block] * ~moved).sum(dtype=np.longdouble)
             bought += float(weighted @ gap)
             given += float(weighted @ self.value[block])
             weighted /= gap
-            slope += float(weighted @ (raw == gap))
+            slope += float(weighted @ inside)
         slope *= (self.reference + u) / (tau + 1)
-        return Spend(bought / tau - given, slope, bought / tau + given)
+        total = bought / tau - given
+        return Spend(total, total - float(left), slope, bought / tau + given)
 
     def levels(self, u: float, block: slice) -> FloatArray:
         """Return q(t) at t = v_ref + u, exactly at the floor or cap where that binds."""
@@ -312,7 +342,7 @@ class Problem:
             np.copyto(q, self.floor[block], where=raw <= ratio * self.floor_power[block])
         return np.clip(q, self.floor[block], self.cap[block], out=q)
 
-    def between(self, root: Root, budget: float) -> FloatArray:
+    def between(self, root: Root, budget: np.longdouble) -> FloatArray:
         """Return the levels between the two ends of a bracket that holds no further number.
 
         Near the value of a client with a tiny floor, the spend moves by more than its rounding
@@ -323,33 +353,38 @@ class Problem:
 
         everyone, tau = slice(None), self.game.cost_exponent
         levels = self.levels(root.upper, everyone)
-        x = 1 / levels
-        longer = 1 / self.levels(root.lower, everyone) - x
+        low = self.floor if root.lower <= self.lowest else self.levels(root.lower, everyone)
+        longer = 1 / low - 1 / levels
+        moving = longer > 0
+        payments = self.prices(levels, everyone) * levels
+        left = float(budget - payments[~moving].sum(dtype=np.longdouble))
+        x, longer = 1 / levels[moving], longer[moving]
+        c, vk = self.cost[moving], (self.value * self.impact)[moving]
 
         def excess(share: float) -> float:
             at = x + share * longer
-            bought, given = tau * self.cost * at**-tau, self.value * self.impact * at
-            aim = budget - ROUNDING * float((bought + given).sum())
-            return float((bought - given).sum()) - aim
+            bought, given = float((tau * c * at**-tau).sum()), float((vk * at).sum())
+            return (bought - given) - (left - ROUNDING * (bought + given))
 
         # Rounding may put the lower end, which is as good as all between, above the budget.
         share = 1.0
         if excess(1.0) < 0 < excess(0.0):
             share = brentq(excess, 0.0, 1.0, xtol=1e-300, rtol=1e-15)
-        moved = np.clip(1 / (x + share * longer), self.floor, self.cap)
-        return np.where(longer > 0, moved, levels)
+        levels[moving] = 1 / (x + share * longer)
+        return np.clip(levels, self.floor, self.cap)
 
-    def dual(self, u: float, block: slice) -> float:
-        """Return a block's part of the Lagrangian dual at λ = 1/t: Σ min_q {(t−v) k/q + τ c q^τ}.
+    def slack(self, u: float, q: FloatArray, block: slice) -> float:
+        """Return Σ {l(q) − min l} of a block of clients, l(q) = (t − v) k / q + τ c q^τ.
 
-        λ times the sum over all blocks, less λ B, is a lower bound on Σ k/q within the budget. It
-        is written out from the problem itself, without the identities that make the search fast.
+        The minimum is written out from the problem itself, without the identities that make the
+        search fast.
         """
         tau, k, c = self.game.cost_exponent, self.impact[block], self.cost[block]
         gap = (self.reference - self.value[block]) + u
         free = (k * np.maximum(gap, 0) / (tau**2 * c)) ** (1 / (tau + 1))
-        q = np.clip(free, self.floor[block], self.cap[block])
-        return float((gap * k / q + tau * c * q**tau).sum())
+        best = np.clip(free, self.floor[block], self.cap[block])
+        here = gap * k / q + tau * c * q**tau
+        return float((here - (gap * k / best + tau * c * best**tau)).sum())
 
     def prices(self, levels: FloatArray, block: slice) -> FloatArray:
         """Return the prices of the levels of a block of clients."""

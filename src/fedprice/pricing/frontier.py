@@ -45,5 +45,5 @@ def frontier(game: Game, budgets: Iterable[float]) -> list[Outcome]:
     for budget in budgets:
         outcomes.append(problem.solve(float(budget), start))
         if outcomes[-1].multiplier:
-            start = 1 / outcomes[-1].multiplier
+            start = outcomes[-1].reciprocal[1]
     return outcomes

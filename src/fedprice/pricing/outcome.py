@@ -31,7 +31,7 @@ BUDGET_TOLERANCE = 1e-12  # relative to the larger of |budget| and the sum of ab
 class Status(StrEnum):
     """How an outcome ended.
 
-    OPTIMAL: proven best under the budget. SLACK: everybody is at the cap and money is left.
+    OPTIMAL: proven best under the budget. SLACK: whoever matters is at the cap, and money is left.
     FEASIBLE: within the budget and the floors, nothing claimed about the best. INFEASIBLE: not even
     `least_budget` is there; the outcome then holds the cheapest levels.
     """
@@ -74,8 +74,9 @@ class Outcome:
         See `Status`.
     levels, prices
         q_n and P_n, shape (N,).
-    multiplier
-        λ, the decrease of expected loss that one more unit of budget buys (0 if unknown or slack).
+    reciprocal
+        1/λ as a sum of two numbers, the first a client's value: kept apart, because 1/λ may be so
+        close to that value that their difference would be lost. (0, inf) if unknown or slack.
     certificate
         Primal and dual value, and their relative gap.
     least_budget
@@ -89,7 +90,7 @@ class Outcome:
     status: Status
     levels: FloatArray
     prices: FloatArray
-    multiplier: float
+    reciprocal: tuple[float, float]
     certificate: Certificate
     least_budget: float
     iterations: int
@@ -139,7 +140,7 @@ class Outcome:
             status=status,
             levels=levels,
             prices=given,
-            multiplier=0.0,
+            reciprocal=(0.0, np.inf),
             certificate=Certificate(objective(game.impact, levels), -np.inf),
             least_budget=least_budget,
             iterations=iterations,
@@ -171,6 +172,11 @@ class Outcome:
     def expected_loss(self) -> float:
         """The bound's expected loss above F* + β/R: Σ k_n (1 − q_n) / q_n."""
         return random_loss(self.game.impact, self.levels)
+
+    @property
+    def multiplier(self) -> float:
+        """λ, the decrease of expected loss that one more unit of budget buys (0 if unknown)."""
+        return 1 / sum(self.reciprocal)
 
     @property
     def payers(self) -> int:
@@ -214,7 +220,7 @@ class Outcome:
             return 0.0
         c, v, k, _ = self._interior_clients()
         tau = self.game.cost_exponent
-        x = 1 / self.multiplier - v
+        x = (self.reciprocal[0] - v) + self.reciprocal[1]
         factor = (k / tau) * (tau**2 * c / (k * x)) ** (2 / (tau + 1))
         deviation = np.abs(self.prices[self.interior] - factor * (x - tau * v))
         return float((deviation / (factor * (x + tau * v))).max())

@@ -40,20 +40,25 @@ def weighted_published(game: Game) -> Outcome:
 
 
 def _published(game: Game, direction: FloatArray, name: str) -> Outcome:
+    from scipy.special import logsumexp
+
     clients, tau = game.clients, game.cost_exponent
-    # Nobody at the cap: Σ P (P / τ c)^{1/(τ−1)} = s^{τ/(τ−1)} · unit.
-    unit = float((direction ** (tau / (tau - 1)) * (tau * clients.cost) ** (-1 / (tau - 1))).sum())
-    # The rule knows no floors; it meets them from this scalar on.
-    floored = (clients.level_min > 0) & (direction > 0)
-    needed = tau * clients.cost * clients.level_min ** (tau - 1)
-    least_scalar = float((needed[floored] / direction[floored]).max(initial=0.0))
-    least = unit * least_scalar ** (tau / (tau - 1))
-    scalar = (max(game.budget, least, 0.0) / unit) ** ((tau - 1) / tau)
-    prices = scalar * direction
-    return Outcome.from_prices(
-        game,
-        prices,
-        scheme=name,
-        levels=best_level(prices, clients.cost, 0.0, tau, clients.level_max),
-        least_budget=least,
-    )
+    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
+        # Nobody at the cap: Σ P (P / τ c)^{1/(τ−1)} = s^{τ/(τ−1)} · unit. For τ near 1 the powers
+        # leave all bounds, their logarithms do not.
+        log_unit = logsumexp((tau * np.log(direction) - np.log(tau * clients.cost)) / (tau - 1))
+        # The rule knows no floors; it meets them from this scalar on.
+        needed = np.where(clients.level_min > 0, clients.level_min ** (tau - 1), 0)
+        scalars = np.where(needed > 0, tau * clients.cost * needed / direction, 0.0)
+        least_scalar = float(scalars.max())
+        least = float(np.exp(log_unit + tau / (tau - 1) * np.log(least_scalar)))
+        budget = min(max(game.budget, least, 0.0), np.finfo(np.float64).max)
+        scalar = float(np.exp((np.log(budget) - log_unit) * (tau - 1) / tau))
+        prices = scalar * direction
+        return Outcome.from_prices(
+            game,
+            prices,
+            scheme=name,
+            levels=best_level(prices, clients.cost, 0.0, tau, clients.level_max),
+            least_budget=least,
+        )

@@ -40,6 +40,8 @@ def convex(game: Game, **options: float) -> Outcome:
     """
     cp = require("cvxpy", "reference")
     clients, k, tau = game.clients, game.impact, game.cost_exponent
+    if not k.any():
+        return _outcome(game, None, "reference-convex", 0)
     x = cp.Variable(len(clients))
     paid = tau * clients.cost @ cp.power(x, -tau) - (clients.value * k) @ x
     scale = tau * clients.cost.sum()
@@ -72,6 +74,8 @@ def msearch(game: Game, steps: int = 100, inner: int = 10) -> Outcome:
     """
     cp = require("cvxpy", "reference")
     clients, k, tau = game.clients, game.impact, game.cost_exponent
+    if not k.any():
+        return _outcome(game, None, "reference-msearch", 0)
     vk = clients.value * k
     q = cp.Variable(len(clients))
     big_m, slope, offset = cp.Parameter(), cp.Parameter(len(clients), nonneg=True), cp.Parameter()
@@ -122,6 +126,8 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
     from scipy.optimize import minimize
 
     clients, k, tau = game.clients, game.impact, game.cost_exponent
+    if not k.any():
+        return _outcome(game, None, "reference-scipy", 0)
     vk = clients.value * k
     scale = float(tau * clients.cost.sum())
 
@@ -173,6 +179,7 @@ def _outcome(game: Game, levels: FloatArray | None, scheme: str, iterations: int
     clients = game.clients
     found = clients.level_min if levels is None else levels
     kept = np.clip(found, clients.level_min, clients.level_max)
+    kept = np.where(game.impact > 0, kept, clients.level_min)  # no method bids for what has no use
     return Outcome.from_prices(
         game, price_for(game, kept), scheme=scheme, levels=kept, iterations=iterations
     )

@@ -21,9 +21,13 @@ ROUNDING = 2.0**-46  # relative to the scale: more than a sum of ten million pay
 
 
 class Spend(NamedTuple):
-    """The spend at a point, its derivative there, and the sum of its terms' absolute values."""
+    """The spend at a point, by how much it exceeds the budget, its derivative, and its scale.
+
+    The scale is the sum of the absolute values of all that was summed: rounding is relative to it.
+    """
 
     total: float
+    excess: float
     slope: float
     scale: float
 
@@ -46,7 +50,6 @@ class Root:
 
 def find_root(
     spend: Callable[[float], Spend],
-    budget: float,
     start: float,
     lower: float = 0.0,
     upper: float = math.inf,
@@ -61,9 +64,7 @@ def find_root(
     Parameters
     ----------
     spend
-        The function, with its derivative and scale.
-    budget
-        The value to hit.
+        The function, with its distance from the budget, its derivative and its scale.
     start
         Where to begin, lower < start < upper.
     lower, upper
@@ -71,43 +72,42 @@ def find_root(
 
     Examples
     --------
-    >>> root = find_root(lambda x: Spend(x**3, 3 * x**2, x**3), budget=8.0, start=100.0)
+    >>> root = find_root(lambda x: Spend(x**3, x**3 - 8, 3 * x**2, x**3), start=100.0)
     >>> round(root.point, 12), root.found
     (2.0, True)
     """
     x, last_error, found, iterations = start, math.inf, False, 0
     while iterations < MOST_ITERATIONS:
         iterations += 1
-        total, slope, scale = spend(x)
-        aim = budget - ROUNDING * scale
-        error = abs(aim - total)
-        if total <= aim:
+        total, excess, slope, scale = spend(x)
+        excess += ROUNDING * scale
+        if excess <= 0:
             lower = max(lower, x)
         else:
             upper = min(upper, x)
-        found = error <= ROUNDING / 2 * scale
+        found = abs(excess) <= ROUNDING / 2 * scale
         if found or not lower < (lower + upper) / 2 < upper:
             break
-        steps = (
-            _steps(x, total, slope, aim if aim > 0 else budget)
-            if slope > 0 and error <= last_error / 2
-            else []
-        )
+        moving = slope > 0 and abs(excess) <= last_error / 2
+        steps = _steps(x, total, excess, slope) if moving else []
         inside = [step for step in steps if lower < step < upper]
-        x, last_error = inside[0] if inside else _middle(x, lower, upper), error
+        x, last_error = inside[0] if inside else _middle(x, lower, upper), abs(excess)
     return Root(x, lower, upper, found, iterations)
 
 
-def _steps(x: float, total: float, slope: float, aim: float) -> list[float]:
+def _steps(x: float, total: float, excess: float, slope: float) -> list[float]:
     """Return where Newton's iteration would go, in x and in log x, the longer step first.
 
     A spend that bends makes one of them fall short and the other go too far, into the bracket.
     """
-    plain = x + (aim - total) / slope
+    plain = x - excess / slope
     # Where both are positive, the logarithm of the spend as well: exact for a power law.
-    rise = total * math.log(aim / total) if total > 0 and aim > 0 else aim - total
+    aim = total - excess
+    if abs(aim) < 1e-12 * total:
+        aim = 1e-12 * total  # all that is known of it
+    rise = total * math.log(aim / total) if total > 0 and aim > 0 else -excess
     stretched = x * math.exp(min(max(rise / (slope * x), -50), 50))
-    return sorted((plain, stretched), reverse=aim > total)
+    return sorted((plain, stretched), reverse=excess < 0)
 
 
 def _middle(x: float, lower: float, upper: float) -> float:

@@ -23,7 +23,7 @@ SCHEMES: dict[str, Scheme] = {}
 
 
 def scheme(name: str) -> Callable[[SchemeT], SchemeT]:
-    """Register a scheme under a name, so that `solve` and the command line find it.
+    """Register a scheme under a name, by which `solve` finds it.
 
     Examples
     --------
@@ -66,8 +66,7 @@ def solve(game: Game, scheme: str = "equilibrium") -> Outcome:
     """
     if scheme not in SCHEMES:
         raise InputError(f"there is no scheme {scheme!r}. {nearest(str(scheme), SCHEMES)}")
-    with np.errstate(all="ignore"):  # what overflows ends in an error, here or in the scheme
-        outcome = SCHEMES[scheme](game)
+    outcome = SCHEMES[scheme](game)
     if not isinstance(outcome, Outcome):
         raise InputError(f"scheme {scheme!r} must return an Outcome; got {type(outcome).__name__}.")
     if not np.isfinite(outcome.levels.sum() + outcome.prices.sum()):
