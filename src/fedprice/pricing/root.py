@@ -105,8 +105,13 @@ def _steps(x: float, total: float, excess: float, slope: float) -> list[float]:
     aim = total - excess
     if abs(aim) < 1e-12 * total:
         aim = 1e-12 * total  # all that is known of it
-    rise = total * math.log(aim / total) if total > 0 and aim > 0 else -excess
-    stretched = x * math.exp(min(max(rise / (slope * x), -50), 50))
+    if total > 0 and aim > 0:
+        exponent = total * math.log(aim / total) / (slope * x)
+    else:
+        # Else in x^(−1/3), which is how the spend falls where a client pays without limit.
+        shrunk = 1 - max(-excess / (slope * x), -50) / 3
+        exponent = -3 * math.log(shrunk) if shrunk > 1e-3 else 50
+    stretched = x * math.exp(min(max(exponent, -50), 50))
     return sorted((plain, stretched), reverse=excess < 0)
 
 
