@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench-pricing clean
+.PHONY: demo test bench-learning bench-pricing clean
 
 demo: $(VENV)/.installed-plot  ## price an example population under three schemes
 	@mkdir -p build/demo
@@ -19,6 +19,9 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python benchmarks/pricing.py
+
+bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
+	$(BIN)/python benchmarks/learning.py
 
 # One stamp an extra: `make` installs again only when the requirements change.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python

@@ -302,3 +302,51 @@ def test_as_a_program(clients: Path) -> None:
     assert cut.wait(timeout=60) in (0, 1)
     assert cut.stderr.read() == ""
     cut.stderr.close()
+
+
+def test_data_show(run: Run, tmp_path: Path) -> None:
+    plot = tmp_path / "data.png"
+    code, out, _ = run("data", "show", "setup1", "--plot", plot)
+    assert code == 0
+    assert "22,377 samples" in out
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    code, out, _ = run("data", "show", "setup1", "--format", "json")
+    answer = json.loads(out)
+    assert sum(row["samples"] for row in answer["clients"]) == 22_377
+    code, _, err = run("data", "show", "setup2", "--data", tmp_path)
+    assert (code, "Run: fedprice data get mnist" in err) == (2, True)
+    assert run("data", "get", "minst")[2].count("\n") == 1
+    assert "Did you mean 'setup1'" in run("calibrate", "setup")[2] + run("calibrate", "setup11")[2]
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_no_color_on_a_terminal(no_color: str, coloured: bool) -> None:
+    """On a pseudo-terminal the help has colours, and with NO_COLOR none."""
+    import os
+    import pty
+
+    ours, theirs = pty.openpty()
+    environment = {"TERM": "xterm-256color", "PATH": os.defpath, "NO_COLOR": no_color}
+    if not no_color:
+        del environment["NO_COLOR"]
+    subprocess.run(
+        [str(Path(sys.executable).with_name("fedprice")), "--help"],
+        stdout=theirs,
+        stderr=theirs,
+        check=True,
+        timeout=60,
+        env=environment,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert b"Usage" in shown
+    assert (b"\x1b[3" in shown or b"\x1b[1;3" in shown) is coloured

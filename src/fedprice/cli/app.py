@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
+from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
 from fedprice.cli.console import InfeasibleError
+from fedprice.cli.data import data
 from fedprice.cli.example import example
 from fedprice.cli.frontier import frontier
 from fedprice.cli.price import price
@@ -26,8 +28,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (price, compare, frontier, respond, example):
+for command in (price, compare, frontier, respond, calibrate, example):
     app.command()(command)
+app.add_typer(data, name="data")
 
 # The base of what typer raises for a wrong command line; newer releases bring a click of their own.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -56,7 +59,7 @@ def run() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without α still gets its answer
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="fedprice", standalone_mode=False)
         sys.stdout.flush()
     except FedpriceError as error:
         return _fail(str(error), 3 if isinstance(error, InfeasibleError) else 2)

@@ -1,0 +1,105 @@
+"""`fedprice data`: get data sets, and look at how a setup deals them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from fedprice.cli import options
+from fedprice.cli.console import Delivery, json_text, stderr
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from rich.console import RenderableType
+
+__all__ = ["data"]
+
+data = typer.Typer(no_args_is_help=True, help="Get data sets, and look at how setups deal them.")
+
+DataPath = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="PATH", help="An npz of your own, or a directory with it."),
+]
+
+
+@data.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="mnist|emnist", help="Which data set.")],
+) -> None:
+    """Download a data set into the cache, checked by its checksums; print its path."""
+    from fedprice.data.sources import fetch
+
+    console = stderr()
+    path = fetch(name, lambda line: console.print(f"trying {line}", markup=False))
+    typer.echo(path)
+
+
+@data.command()
+def show(
+    setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
+    source: DataPath = None,
+    output: options.OutputFile = None,
+    plot: options.PlotFile = None,
+    format_: options.StdoutFormat = options.Format.TABLE,
+    force: options.Force = False,
+) -> None:
+    """Show how many samples of which classes each client has."""
+    import polars as pl
+
+    from fedprice.cli.figures import draw_federation
+    from fedprice.experiments import setup_of
+
+    delivery = Delivery(output, plot, format_, force)
+    federation = setup_of(setup).federation(source)
+    counts = np.array(
+        [
+            np.bincount(federation.client(n)[1], minlength=federation.num_classes)
+            for n in range(federation.num_clients)
+        ]
+    )
+    rows = pl.DataFrame(
+        {
+            "client": np.arange(1, federation.num_clients + 1),
+            "samples": federation.samples,
+            "share": federation.weight,
+            "classes": (counts > 0).sum(axis=1),
+        }
+    )
+    summary = {
+        "name": federation.name,
+        "num_clients": federation.num_clients,
+        "samples": int(federation.labels.size),
+        "test_samples": int(federation.test_labels.size),
+        "largest_share": float(federation.weight.max()),
+        "fingerprint": federation.fingerprint,
+    }
+    delivery.send(
+        rows,
+        to_json=lambda: json_text(summary=summary, clients=rows),
+        to_screen=lambda: _screen(summary, counts),
+        to_figure=lambda: draw_federation(federation.name, counts),
+    )
+
+
+def _screen(summary: dict[str, object], counts: npt.NDArray[np.int64]) -> RenderableType:
+    """Draw a line of blocks a client: its samples by class, dark where there are many."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE, title=str(summary["name"]), title_justify="left")
+    for column in ("client", "samples", "classes"):
+        table.add_column(column, justify="right")
+    table.add_column("samples by class")
+    shades = " ░▒▓█"
+    for n in np.argsort(-counts.sum(axis=1), kind="stable"):
+        own = counts[n]
+        depth = np.ceil(4 * own / own.max()).astype(int)
+        picture = "".join(shades[d] for d in depth)
+        table.add_row(str(n + 1), f"{own.sum():,}", str((own > 0).sum()), picture)
+    share = f"largest share {summary['largest_share']:.3f}"
+    return Group(table, Text(f"{summary['samples']:,} samples, {share}"))

