@@ -23,7 +23,7 @@ from fedprice.learning import (
     simulate_runs,
 )
 from fedprice.learning.draws import batch_rows
-from fedprice.learning.engine import prepared
+from fedprice.learning.layout import prepared
 
 LEVELS = np.linspace(0.2, 0.9, 8)
 TRAINING = Training(rounds=12, local_steps=20, evaluate_every=5)

@@ -17,7 +17,7 @@ from fedprice import (
     price_for,
     solve,
 )
-from fedprice.pricing.equilibrium import BLOCK, Problem
+from fedprice.pricing.problem import BLOCK, Problem
 from tests.games import games, hostile
 
 BOUND = Bound(alpha=3.3, rounds=1000)

@@ -11,7 +11,7 @@ import hashlib
 import os
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from fedprice.learning.aggregation import HorvitzThompson
 from fedprice.learning.checkpoint import load_checkpoint, save_checkpoint
 from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
 from fedprice.learning.history import History
+from fedprice.learning.layout import Prepared, prepared
 from fedprice.learning.training import Training
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DivergedError", "simulate", "simulate_runs"]
 
-LANES = 16  # floats in the widest vector register
 EVALUATED_ROWS = 2048  # rows an evaluation task
 
 
@@ -136,59 +136,6 @@ def simulate_runs(
             for levels, seed in runs
         ]
         return [run.result() for run in started]
-
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A federation in the layout of the kernels."""
-
-    x: npt.NDArray[np.float32]
-    y: npt.NDArray[np.int32]
-    test_x: npt.NDArray[np.float32]
-    gram: npt.NDArray[np.float32]
-    gram_at: npt.NDArray[np.int64]
-    work: FloatArray
-
-
-@lru_cache(maxsize=1)
-def prepared(federation: Federation, seen: int) -> Prepared:
-    """Pad the features, and multiply out the Gram matrices where they pay.
-
-    `seen` is how many samples a client sees in a round: local steps times batch.
-    """
-    kernels = require("fedprice.learning.kernels", "learn")
-
-    def padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        wide = np.zeros((len(x), -(-(x.shape[1] + 1) // LANES) * LANES), np.float32)
-        wide[:, : x.shape[1]] = x
-        wide[:, x.shape[1]] = 1
-        return wide
-
-    x = padded(federation.features)
-    sizes, features = federation.samples, x.shape[1]
-    # Multiply-adds of an update, a class: forward and backward, or K[:, B] g and two passes over X.
-    direct = np.full(sizes.size, 2.0 * seen * features)
-    by_gram = sizes * (float(seen) + 2.0 * features)
-    use_gram = (by_gram < GRAM_GAIN * direct) & (sizes <= GRAM_MOST)
-    wide = -(-sizes // LANES) * LANES
-    ends = np.cumsum(np.where(use_gram, sizes * wide, 0))
-    gram = np.zeros(int(ends[-1]), np.float32)
-    gram_at = np.where(use_gram, ends - sizes * wide, -1)
-    for n in np.flatnonzero(use_gram):
-        own = x[federation.offsets[n] : federation.offsets[n + 1]]
-        k = gram[gram_at[n] : gram_at[n] + sizes[n] * wide[n]].reshape(sizes[n], wide[n])
-        kernels.gram_matrix(own, k)
-    return Prepared(
-        x=x,
-        y=federation.labels,
-        test_x=padded(federation.test_features),
-        gram=gram,
-        gram_at=gram_at,
-        work=np.where(use_gram, by_gram, direct),
-    )
-
-
-GRAM_GAIN, GRAM_MOST = 0.9, 4096
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedprice.pricing.equilibrium import Problem
+from fedprice.pricing.equilibrium import solve_problem
+from fedprice.pricing.problem import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,7 @@ def frontier(game: Game, budgets: Iterable[float]) -> list[Outcome]:
     outcomes: list[Outcome] = []
     start = None
     for budget in budgets:
-        outcomes.append(problem.solve(float(budget), start))
+        outcomes.append(solve_problem(problem, float(budget), start))
         if outcomes[-1].multiplier:
             start = outcomes[-1].reciprocal[1]
     return outcomes
