@@ -117,11 +117,14 @@ def _outcome(
         loss = problem.impact[block] / q
         payment = price * q
         primal += float(loss.sum())
-        spend += float(payment.sum())
+        paid = float(payment.sum())
+        spend += paid
         if root is not None:
-            moved = q > problem.floor[block]
-            moving += float(payment @ moved)
-            left -= (payment * ~moved).sum(dtype=np.longdouble)
+            if problem.floor_power is not None:
+                fixed = payment * (q == problem.floor[block])
+                left -= fixed.sum(dtype=np.longdouble)
+                paid = float((payment - fixed).sum())
+            moving += paid
             terms += 2 * float(loss @ problem.value[block])
             slack += problem.slack(root.point, q, block)
     gap, reciprocal = 0.0, (0.0, np.inf)
