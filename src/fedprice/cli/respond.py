@@ -33,32 +33,40 @@ def respond(
 ) -> None:
     """Answer an offer: your best level, what it earns, and below which price you would pay."""
     _check(price, cost, value, impact, exponent, level_max)
-    drive = value * impact
+    value_impact = value * impact
     with np.errstate(all="ignore"):
-        level = float(best_level(price, cost, drive, exponent, level_max))
-    expense = cost * level**exponent
-    if not math.isfinite(level + expense):
+        level = float(best_level(price, cost, value_impact, exponent, level_max))
+    own_cost = cost * level**exponent
+    if not math.isfinite(level + own_cost):
         raise precision_error("the best level")
     answer = {
         "level": level,
         "payment": price * level,
-        "cost": expense,
-        "profit": price * level - expense,
-        "utility": price * level - expense - (drive * (1 / level - 1) if drive else 0.0),
-        "level_unpaid": float(best_level(0.0, cost, drive, exponent, level_max)),
-        "break_even_price": break_even(cost, drive, exponent, level_max),
-        "pays_below": 0.0 if drive else None,
+        "cost": own_cost,
+        "profit": price * level - own_cost,
+        "utility": price * level
+        - own_cost
+        - (value_impact * (1 / level - 1) if value_impact else 0.0),
+        "level_unpaid": float(best_level(0.0, cost, value_impact, exponent, level_max)),
+        "break_even_price": break_even(cost, value_impact, exponent, level_max),
+        "pays_below": 0.0 if value_impact else None,
     }
 
     def screen() -> RenderableType:
-        unpaid = "stay away" if not drive else f"join at level {number(answer['level_unpaid'])}"
-        pays = "0; you would join, and pay the server" if drive else "no price; you would stay away"
+        unpaid = (
+            "stay away" if not value_impact else f"join at level {number(answer['level_unpaid'])}"
+        )
+        pays = (
+            "0; you would join, and pay the server"
+            if value_impact
+            else "no price; you would stay away"
+        )
         return facts_table(
             f"answer to a price of {number(price)}",
             [
                 ("best level", f"{number(level)} of the rounds"),
                 ("payment", f"{number(abs(price * level))} {'from' if price < 0 else 'to'} you"),
-                ("cost", number(expense)),
+                ("cost", number(own_cost)),
                 ("profit", f"{number(answer['profit'])} in money"),
                 ("utility", f"{number(answer['utility'])}, with what your absence costs the model"),
                 ("unpaid", f"at a price of 0 you would {unpaid}"),

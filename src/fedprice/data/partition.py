@@ -75,10 +75,8 @@ def few_classes(
     dealt: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)] * sizes.size
     for n in np.argsort(-sizes, kind="stable"):
         wanted = int(rng.integers(1, most_classes + 1))
-        order = rng.choice(
-            left.size, left.size, replace=False, p=None if not left.all() else left / left.sum()
-        )
-        order = order[left[order] > 0]
+        open_ = np.flatnonzero(left)
+        order = rng.choice(open_, open_.size, replace=False, p=left[open_] / left.sum())
         needed = int(np.searchsorted(np.cumsum(left[order]), sizes[n])) + 1
         classes = order[: max(wanted, needed)]
         if classes.size > most_classes or left[classes].sum() < sizes[n]:
@@ -88,21 +86,12 @@ def few_classes(
                 f"{most_classes} classes have no {sizes[n]} samples left for client {n}; "
                 "ask for fewer samples or more classes a client."
             )
-        counts = _fill(sizes[n], left[classes], rng)
+        # One of each class, the rest at random without returning.
+        classes = classes[: sizes[n]]
+        rest = int(sizes[n]) - classes.size
+        counts = 1 + rng.multivariate_hypergeometric(left[classes] - 1, rest)
         dealt[n] = np.concatenate(
             [pools[c][left[c] - k : left[c]] for c, k in zip(classes, counts, strict=True)]
         )
         left[classes] -= counts
     return dealt
-
-
-def _fill(
-    size: int, available: npt.NDArray[np.int64], rng: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    """Split a client's size over its classes: one of each, the rest at random without returning."""
-    counts = np.ones(available.size, np.int64) if size >= available.size else None
-    if counts is None:
-        counts = np.zeros(available.size, np.int64)
-        counts[:size] = 1
-        return counts
-    return counts + rng.multivariate_hypergeometric(available - 1, int(size - counts.sum()))

@@ -56,10 +56,10 @@ def find_root(
 ) -> Root:
     """Find the x > 0 at which a continuous, non-decreasing spend meets the budget from below.
 
-    Newton's iteration inside a bracket: a plain step, one in log x where the plain one leaves the
-    bracket, a bisection where neither helps. It aims below the budget by the rounding error of the
-    spend, so that what is spent never exceeds it, and ends when that is met or the bracket holds no
-    further number.
+    Newton's iteration inside a bracket: the longer of a plain step and one in a variable that bends
+    like the spend, the other where that leaves the bracket, a bisection where neither helps. It
+    aims below the budget by the rounding error of the spend, so that what is spent never exceeds
+    it, and ends when that is met or the bracket holds no further number.
 
     Parameters
     ----------
@@ -96,12 +96,12 @@ def find_root(
 
 
 def _steps(x: float, total: float, excess: float, slope: float) -> list[float]:
-    """Return where Newton's iteration would go, in x and in log x, the longer step first.
+    """Return where Newton's iteration would go, in x and in a bent variable, the longer step first.
 
     A spend that bends makes one of them fall short and the other go too far, into the bracket.
     """
     plain = x - excess / slope
-    # Where both are positive, the logarithm of the spend as well: exact for a power law.
+    # Where spend and budget are positive, in the logarithms of x and spend: exact for a power law.
     aim = total - excess
     if abs(aim) < 1e-12 * total:
         aim = 1e-12 * total  # all that is known of it
