@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from fedprice import InputError
@@ -25,13 +26,29 @@ from fedprice.learning import (
 from fedprice.learning.draws import batch_rows
 from fedprice.learning.layout import prepared
 
+FloatArray = npt.NDArray[np.float32]
+IntArray = npt.NDArray[np.int32]
 LEVELS = np.linspace(0.2, 0.9, 8)
 TRAINING = Training(rounds=12, local_steps=20, evaluate_every=5)
 
 
-@pytest.fixture(scope="module")
-def federation() -> Federation:
-    return synthetic(num_clients=8, samples=1200, seed=2)
+def many_features() -> Federation:
+    """Few and many samples of many features, so that both forms of an update occur."""
+    rng = np.random.default_rng(5)
+    w = rng.normal(size=(400, 17))
+
+    def draw(count: int) -> tuple[FloatArray, IntArray]:
+        x = rng.normal(0.1, 1, (count, 400)).astype(np.float32) / np.float32(6)
+        return x, (x @ w).argmax(axis=1).astype(np.int32)
+
+    clients = [draw(count) for count in (2, 7, 30, 61, 90, 250, 400, 401)]
+    return Federation.of("many features", clients, draw(200), num_classes=17)
+
+
+@pytest.fixture(scope="module", params=["few features", "many features"])
+def federation(request: pytest.FixtureRequest) -> Federation:
+    few = request.param == "few features"
+    return synthetic(num_clients=8, samples=1200, seed=2) if few else many_features()
 
 
 def same(one: History, other: History) -> bool:
@@ -57,8 +74,9 @@ def test_engine_is_the_oracle(
     assert np.abs(history.model - model).max() < 1e-5 * np.abs(model).max()
 
 
-def test_both_forms_are_used_and_agree(federation: Federation) -> None:
+def test_both_forms_are_used_and_agree() -> None:
     """Few samples take the Gram form, many the direct one; both give the oracle's update."""
+    federation = many_features()
     training = Training(rounds=1, local_steps=100, l2=0.01)
     at = prepared(federation, training.seen).gram_at
     assert (at >= 0).any()
@@ -74,7 +92,7 @@ def test_gradient_norms_are_the_oracles(federation: Federation) -> None:
     for n in range(8):
         own = slice(federation.offsets[n], federation.offsets[n + 1])
         rows = batch_rows(0, 0, n, 30, 24, int(federation.samples[n]))
-        start = np.zeros((10, x.shape[1]))
+        start = np.zeros((federation.num_classes, x.shape[1]))
         _, squares = oracle.local_update(start, x[own], federation.labels[own], rows, 0.1, 0.1)
         assert history.grad_norm[n] == pytest.approx(np.sqrt(squares.mean()), rel=1e-4)
         assert history.grad_norm_max[n] == pytest.approx(np.sqrt(squares.max()), rel=1e-4)
@@ -150,7 +168,7 @@ def test_nobody_joins_nothing_changes(federation: Federation) -> None:
     assert history.joined.sum() == 0
     assert (history.model == 0).all()
     assert np.isnan(history.grad_norm).all()
-    assert history.loss == pytest.approx(np.full(4, np.log(10)))
+    assert history.loss == pytest.approx(np.full(4, np.log(federation.num_classes)))
 
 
 def test_simulated_time(federation: Federation) -> None:

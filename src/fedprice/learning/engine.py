@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from fedprice.learning.aggregation import HorvitzThompson
 from fedprice.learning.checkpoint import load_checkpoint, save_checkpoint
 from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
 from fedprice.learning.history import History
-from fedprice.learning.layout import Prepared, prepared
+from fedprice.learning.layout import Prepared, aligned, prepared
 from fedprice.learning.training import Training
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def simulate_runs(
         return [run.result() for run in started]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Run:
     """One training run, between its rounds."""
 
@@ -149,6 +149,7 @@ class _Run:
     aggregator: Aggregator
     clock: Clock | None
     seed: int
+    room: npt.NDArray[np.float32] = field(default_factory=lambda: aligned(0), init=False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -174,8 +175,7 @@ class _Run:
         data = prepared(federation, training.seen)
         kernels = require("fedprice.learning.kernels", "learn")
         clients, rounds = federation.num_clients, training.rounds
-        classes, features = federation.num_classes, data.x.shape[1]
-        model = np.zeros((classes + classes % 2, features))
+        model = np.zeros(data.model_shape)
         state = self.aggregator.start(clients, model.size)
         record: dict[str, npt.NDArray[Any]] = {
             "done": np.zeros(1, np.int64),
@@ -243,14 +243,16 @@ class _Run:
         """Return the updates of the joiners and their squared gradient norms (sum, maximum)."""
         kernels = require("fedprice.learning.kernels", "learn")
         training = self.training
-        updates = np.empty((joined.size, *model.shape), np.float32)
+        if len(self.room) < joined.size:
+            self.room = aligned(joined.size, *model.shape)
+        updates = self.room[: joined.size]
         norms = np.empty((joined.size, 2))
 
         def work(slots: npt.NDArray[np.int64]) -> None:
             kernels.update_clients(
                 data.x, data.y, self.federation.offsets, data.gram, data.gram_at, joined, slots,
                 model, self.federation.num_classes, self.seed, r, training.local_steps,
-                training.batch, training.rate(r), training.l2, updates, norms,
+                training.batch, training.rate(r), training.l2, updates, norms, data.block,
             )  # fmt: skip
 
         shares = _shares(data.work[joined], threads)

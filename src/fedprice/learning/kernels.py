@@ -1,14 +1,15 @@
 """The inner loops, compiled by numba: coins, and local SGD of multinomial logistic regression.
 
 Layout: a model is float32 of shape (classes, features), class by class, so that vector lanes run
-over features. Features are padded to a multiple of 16 and hold a constant 1 for the bias; classes
-are padded to an even number. Loops are blocked by hand: 2 rows × 5 classes forward, 8 rows × 2
-classes backward. Batches are padded to a multiple of 8 with rows of gradient 0.
+over features. Features are padded to a multiple of LANES and hold a constant 1 for the bias;
+classes are padded to a multiple of the block that the backward product takes at a time (`block`, a
+tuple, since its length must be a constant of the compiled code). Batches are padded to a multiple
+of SIDE with rows of gradient 0.
 
 The Gram form. With Z = X Wᵀ the logits of a client's own samples and K = X Xᵀ, a step with batch B
-and logit gradients g changes Z by −(K[:, B] g), which is the backward loop with K in place of X,
-and no forward loop is needed. W is recovered once, from the sum of the g. It wins for clients with
-few samples, the direct form for large ones.
+and logit gradients g changes Z by −(K[:, B] g), which is the backward product with K in place of X,
+and no forward product is needed. W is recovered once, from the sum of the g. It wins for clients
+with few samples, the direct form for large ones.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ import math
 import numba as nb
 import numpy as np
 
+from fedprice.learning.products import LANES, SIDE, dots, power_of_two, step_block
+
 __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "update_clients"]
 
 f4, u8 = np.float32, np.uint64
 _compiled = nb.njit(nogil=True, fastmath=True, cache=True, error_model="numpy", boundscheck=False)
 _exact = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
 
-TILE = 256  # features that a block of rows passes at a time
-
-# Powers of two 2^-126 … 2^1, for the exponential.
-_TWO = np.ldexp(np.float32(1), np.arange(-126, 2)).astype(np.float32)
+RECOVERED_ROWS = 64  # rows at a time where the Gram form recovers W
 
 
 @_exact
@@ -84,118 +84,21 @@ def draw_joiners(seed, round_, highest, joined):
 
 @_compiled
 def forward(x, rows, w, z):
-    """Write the logits x[rows] · w of each class into z."""
-    classes, features = w.shape
-    for b in range(0, rows.size, 2):
-        r, s = x[rows[b]], x[rows[b + 1]]
-        c = 0
-        while c + 5 <= classes:
-            v0, v1, v2, v3, v4 = w[c], w[c + 1], w[c + 2], w[c + 3], w[c + 4]
-            r0 = r1 = r2 = r3 = r4 = s0 = s1 = s2 = s3 = s4 = f4(0)
-            for f in range(features):
-                p, q = r[f], s[f]
-                r0 += p * v0[f]
-                r1 += p * v1[f]
-                r2 += p * v2[f]
-                r3 += p * v3[f]
-                r4 += p * v4[f]
-                s0 += q * v0[f]
-                s1 += q * v1[f]
-                s2 += q * v2[f]
-                s3 += q * v3[f]
-                s4 += q * v4[f]
-            z[b, c], z[b, c + 1], z[b, c + 2], z[b, c + 3], z[b, c + 4] = r0, r1, r2, r3, r4
-            z[b + 1, c], z[b + 1, c + 1], z[b + 1, c + 2] = s0, s1, s2
-            z[b + 1, c + 3], z[b + 1, c + 4] = s3, s4
-            c += 5
-        while c < classes:
-            v0 = w[c]
-            r0 = s0 = f4(0)
-            for f in range(features):
-                r0 += r[f] * v0[f]
-                s0 += s[f] * v0[f]
-            z[b, c], z[b + 1, c] = r0, s0
-            c += 1
+    """Write the logits x[rows] · w of each class into z. Rows come in multiples of SIDE."""
+    classes = w.shape[0]
+    for b in range(0, rows.size, SIDE):
+        for c in range(0, classes, SIDE):
+            dots(x, rows, b, w, min(c, classes - SIDE), z)
 
 
 @_compiled
-def backward(x, rows, g, w, shrink, scratch, gram):
-    """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step.
-
-    With `gram`, x is K and w the logits; the length is then that of the step of the model, less its
-    part from shrinking. Features go by tiles, so that the rows' tiles stay in the first cache while
-    all classes pass.
-    """
+def backward(x, rows, g, w, shrink, block):
+    """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step."""
     classes, features = w.shape
-    s0, s1 = scratch[0], scratch[1]
     length = 0.0
-    if gram:
-        length = gram_length(x, rows, g, classes)
-    for first in range(0, features, TILE):
-        last = min(first + TILE, features)
-        for c in range(0, classes, 2):
-            s0[:TILE] = f4(0)
-            s1[:TILE] = f4(0)
-            for b in range(0, rows.size, 8):
-                x0, x1, x2, x3 = (
-                    x[rows[b], first:last], x[rows[b + 1], first:last],
-                    x[rows[b + 2], first:last], x[rows[b + 3], first:last],
-                )  # fmt: skip
-                x4, x5, x6, x7 = (
-                    x[rows[b + 4], first:last], x[rows[b + 5], first:last],
-                    x[rows[b + 6], first:last], x[rows[b + 7], first:last],
-                )  # fmt: skip
-                a0, a1, a2, a3 = g[b, c], g[b + 1, c], g[b + 2, c], g[b + 3, c]
-                a4, a5, a6, a7 = g[b + 4, c], g[b + 5, c], g[b + 6, c], g[b + 7, c]
-                d = c + 1
-                e0, e1, e2, e3 = g[b, d], g[b + 1, d], g[b + 2, d], g[b + 3, d]
-                e4, e5, e6, e7 = g[b + 4, d], g[b + 5, d], g[b + 6, d], g[b + 7, d]
-                for f in range(last - first):
-                    p0, p1, p2, p3 = x0[f], x1[f], x2[f], x3[f]
-                    p4, p5, p6, p7 = x4[f], x5[f], x6[f], x7[f]
-                    s0[f] += (
-                        a0 * p0
-                        + a1 * p1
-                        + a2 * p2
-                        + a3 * p3
-                        + a4 * p4
-                        + a5 * p5
-                        + a6 * p6
-                        + a7 * p7
-                    )
-                    s1[f] += (
-                        e0 * p0
-                        + e1 * p1
-                        + e2 * p2
-                        + e3 * p3
-                        + e4 * p4
-                        + e5 * p5
-                        + e6 * p6
-                        + e7 * p7
-                    )
-            w0, w1 = w[c, first:last], w[c + 1, first:last]
-            part = f4(0)
-            for f in range(last - first):
-                d0, d1 = s0[f] + shrink * w0[f], s1[f] + shrink * w1[f]
-                part += d0 * d0 + d1 * d1
-                w0[f] -= d0
-                w1[f] -= d1
-            if not gram:
-                length += part
-    return length
-
-
-@_compiled
-def gram_length(k, rows, g, classes):
-    """Return ‖Σ_b g[b] x[rows[b]]‖² from the inner products of the rows."""
-    length = 0.0
-    for b in range(rows.size):
-        own = k[rows[b]]
-        for d in range(b + 1):
-            dot = f4(0)
-            for c in range(classes):
-                dot += g[b, c] * g[d, c]
-            length += dot * own[rows[d]] * (f4(1) if d == b else f4(2))
+    for f in range(0, features, LANES):
+        for c in range(0, classes, len(block)):
+            length += step_block(x, rows, g, w, c, f, shrink, block)
     return length
 
 
@@ -212,7 +115,7 @@ def exponentials(v):
         p = p * r + f4(4.1665795894e-2)
         p = p * r + f4(1.6666665459e-1)
         p = p * r + f4(5.0000001201e-1)
-        v[i] = (p * r * r + r + f4(1)) * _TWO[int(n) + 126]
+        v[i] = (p * r * r + r + f4(1)) * power_of_two(np.int32(n))
 
 
 @_compiled
@@ -240,9 +143,88 @@ def logit_gradients(z, y, rows, batch, classes, scale):
 
 
 @_compiled
+def draw_rows(start, step, batch, count, rows):
+    """Write the samples of a step into `rows`, of which the padding stays 0."""
+    for b in range(batch):
+        drawn = mix(start + u8(step * batch + b))
+        rows[b] = np.int64(((drawn >> u8(32)) * u8(count)) >> u8(32))
+
+
+@_compiled
+def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
+    """Run the local steps of one client on its model w; write the squared lengths of the steps."""
+    padded = (batch + SIDE - 1) // SIDE * SIDE
+    rows, z = np.zeros(padded, np.int64), np.zeros((padded, w.shape[0]), f4)
+    for step in range(steps):
+        draw_rows(start, step, batch, y.size, rows)
+        forward(x, rows, w, z)
+        logit_gradients(z, y, rows, batch, classes, scale)
+        lengths[step] = backward(x, rows, z, w, shrink, block)
+
+
+@_compiled
+def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
+    """Do as `direct_update`, by the Gram form."""
+    padded = (batch + SIDE - 1) // SIDE * SIDE
+    rows, z = np.zeros(padded, np.int64), np.zeros((padded, w.shape[0]), f4)
+    every, within = np.zeros((y.size + SIDE - 1) // SIDE * SIDE, np.int64), np.zeros_like(rows)
+    for i in range(y.size):
+        every[i] = i
+    for b in range(batch):
+        within[b] = b
+    summed = np.zeros((every.size, w.shape[0]), f4)
+    forward(x, every, w, summed)
+    logits = np.zeros((w.shape[0], k.shape[1]), f4)
+    square = 0.0
+    for c in range(classes):
+        for i in range(y.size):
+            logits[c, i] = summed[i, c]
+        for f in range(w.shape[1]):
+            square += w[c, f] * w[c, f]
+    summed[:] = f4(0)
+    kept = f4(1)
+    near = np.zeros((padded, (padded + LANES - 1) // LANES * LANES), f4)
+    change = np.zeros((w.shape[0], near.shape[1]), f4)
+    for step in range(steps):
+        draw_rows(start, step, batch, y.size, rows)
+        for b in range(batch):
+            for c in range(classes):
+                z[b, c] = logits[c, rows[b]]
+        logit_gradients(z, y, rows, batch, classes, scale)
+        # ‖Xᵀg + shrink W‖²: K restricted to the batch gives ‖Xᵀg‖², the logits its product with W.
+        length = inner = 0.0
+        for b in range(batch):
+            own = k[rows[b]]
+            for d in range(batch):
+                near[b, d] = own[rows[d]]
+        change[:] = f4(0)
+        backward(near, within, z, change, f4(0), block)
+        for b in range(batch):
+            for c in range(classes):
+                length -= z[b, c] * change[c, b]
+        if shrink > 0:
+            for b in range(batch):
+                for c in range(classes):
+                    inner += z[b, c] * logits[c, rows[b]]
+            length += shrink * (2 * inner + shrink * square)
+            square += length - 2 * (inner + shrink * square)
+            summed *= f4(1) - shrink
+            kept *= f4(1) - shrink
+        for b in range(batch):
+            for c in range(classes):
+                summed[rows[b], c] += z[b, c]
+        backward(k, rows, z, logits, shrink, block)
+        lengths[step] = length
+    w *= kept
+    for first in range(0, every.size, RECOVERED_ROWS):
+        some = slice(first, first + RECOVERED_ROWS)
+        backward(x, every[some], summed[some], w, f4(0), block)
+
+
+@_compiled
 def update_clients(
     x, y, offsets, gram, gram_at, joined, slots, model, classes, seed, round_, steps, batch, rate,
-    l2, updates, norms,
+    l2, updates, norms, block,
 ):  # fmt: skip
     """Run the local steps of the joiners in some slots; write their updates and gradient norms.
 
@@ -250,80 +232,38 @@ def update_clients(
     each client's begins, −1 where the direct form is faster. updates: (joiners, classes, features).
     norms: (joiners, 2), the sum of the squared norms over the steps, and the largest.
     """
-    padded = (batch + 7) // 8 * 8
-    rows = np.zeros(padded, np.int64)
-    z = np.zeros((padded, model.shape[0]), f4)
-    scratch = np.zeros((2, model.shape[1]), f4)
     scale, shrink = f4(rate / batch), f4(rate * l2)
+    lengths = np.zeros(steps, np.float64)
     for i in slots:
         n = joined[i]
         own_x, own_y = x[offsets[n] : offsets[n + 1]], y[offsets[n] : offsets[n + 1]]
-        count = own_y.size
         start = key(seed, 2, round_, n)
         w = updates[i]
         w[:] = model
-        norms[i, :] = 0.0
         if gram_at[n] < 0:
-            for step in range(steps):
-                for b in range(batch):
-                    drawn = mix(start + u8(step * batch + b))
-                    rows[b] = np.int64(((drawn >> u8(32)) * u8(count)) >> u8(32))
-                forward(own_x, rows, w, z)
-                logit_gradients(z, own_y, rows, batch, classes, scale)
-                length = backward(own_x, rows, z, w, shrink, scratch, False)
-                norms[i, 0] += length
-                norms[i, 1] = max(norms[i, 1], length)
+            direct_update(
+                own_x, own_y, start, classes, steps, batch, scale, shrink, w, lengths, block
+            )
         else:
-            wide = (count + 15) // 16 * 16
+            count = own_y.size
+            wide = (count + LANES - 1) // LANES * LANES
             k = gram[gram_at[n] : gram_at[n] + count * wide].reshape(count, wide)
-            every = np.zeros((count + 7) // 8 * 8, np.int64)
-            every[:count] = np.arange(count)
-            summed = np.zeros((every.size, model.shape[0]), f4)
-            forward(own_x, every, w, summed)
-            logits = np.zeros((model.shape[0], wide), f4)
-            logits[:, :count] = summed[:count].T
-            summed[:] = f4(0)
-            wide_scratch = np.zeros((2, wide), f4)
-            kept = f4(1)
-            square = np.float64(0)
-            if shrink > 0:
-                for c in range(model.shape[0]):
-                    for f in range(model.shape[1]):
-                        square += model[c, f] * model[c, f]
-            for step in range(steps):
-                inner = 0.0
-                for b in range(batch):
-                    drawn = mix(start + u8(step * batch + b))
-                    rows[b] = np.int64(((drawn >> u8(32)) * u8(count)) >> u8(32))
-                    for c in range(classes):
-                        z[b, c] = logits[c, rows[b]]
-                logit_gradients(z, own_y, rows, batch, classes, scale)
-                if shrink > 0:
-                    for b in range(batch):
-                        for c in range(classes):
-                            inner += z[b, c] * logits[c, rows[b]]
-                    summed *= f4(1) - shrink
-                    kept *= f4(1) - shrink
-                length = backward(k, rows, z, logits, shrink, wide_scratch, True)
-                # ‖Xᵀg + shrink W‖², from what is known of Xᵀg, and ‖W‖² after the step.
-                length += shrink * (2 * inner + shrink * square)
-                square += length - 2 * (inner + shrink * square)
-                for b in range(batch):
-                    for c in range(classes):
-                        summed[rows[b], c] += z[b, c]
-                norms[i, 0] += length
-                norms[i, 1] = max(norms[i, 1], length)
-            w *= kept
-            backward(own_x, every, summed, w, f4(0), scratch, False)
+            gram_update(
+                own_x, k, own_y, start, classes, steps, batch, scale, shrink, w, lengths, block
+            )
         w -= model
-        norms[i] /= rate * rate
+        norms[i, 0] = norms[i, 1] = 0.0
+        for length in lengths:
+            norms[i, 0] += length / (rate * rate)
+            norms[i, 1] = max(norms[i, 1], length / (rate * rate))
 
 
 @_compiled
 def gram_matrix(x, k):
     """Write x xᵀ into k, whose rows may be wider."""
-    rows = np.zeros((x.shape[0] + 1) // 2 * 2, np.int64)
-    rows[: x.shape[0]] = np.arange(x.shape[0])
+    rows = np.zeros((x.shape[0] + SIDE - 1) // SIDE * SIDE, np.int64)
+    for i in range(x.shape[0]):
+        rows[i] = i
     products = np.zeros((rows.size, x.shape[0]), f4)
     forward(x, rows, x, products)
     k[:, : x.shape[0]] = products[: x.shape[0]]
@@ -332,13 +272,14 @@ def gram_matrix(x, k):
 @_compiled
 def evaluate_rows(x, y, model, classes, first, last):
     """Return the summed cross-entropy of some rows, and how many are classified rightly."""
-    rows = np.zeros(2, np.int64)
-    z = np.zeros((2, model.shape[0]), f4)
+    rows = np.zeros(SIDE, np.int64)
+    z = np.zeros((SIDE, model.shape[0]), f4)
     loss, right = 0.0, 0
-    for i in range(first, last, 2):
-        rows[0], rows[1] = i, min(i + 1, last - 1)
+    for i in range(first, last, SIDE):
+        for b in range(SIDE):
+            rows[b] = min(i + b, last - 1)
         forward(x, rows, model, z)
-        for b in range(min(2, last - i)):
+        for b in range(min(SIDE, last - i)):
             best, top = 0, z[b, 0]
             for c in range(1, classes):
                 if z[b, c] > top:

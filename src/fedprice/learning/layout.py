@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["Prepared", "prepared"]
 
 LANES = 16  # floats in the widest vector register
-GRAM_GAIN = 0.9  # the Gram form must save a tenth of the work
+WIDEST_BLOCK = 14  # classes that the backward product takes at a time
+GRAM_SLOWER = 1.2  # time of a multiply-add of the Gram form, in those of the direct form
+GRAM_FIXED = 400.0  # what a sample seen costs it beside, in multiply-adds a class
 GRAM_MOST = 4096  # samples; beyond, its matrix is too large
 
 
@@ -34,6 +37,16 @@ class Prepared:
     gram: npt.NDArray[np.float32]
     gram_at: npt.NDArray[np.int64]
     work: FloatArray
+    block: tuple[int, ...]
+    model_shape: tuple[int, int]
+
+
+def aligned(*shape: int) -> npt.NDArray[np.float32]:
+    """Return zeros that begin on a cache line, as whole vectors want to be read."""
+    size = math.prod(shape)
+    raw = np.zeros(size + LANES, np.float32)
+    skipped = -raw.ctypes.data // raw.itemsize % LANES
+    return raw[skipped : skipped + size].reshape(shape)
 
 
 @lru_cache(maxsize=1)
@@ -45,7 +58,7 @@ def prepared(federation: Federation, seen: int) -> Prepared:
     kernels = require("fedprice.learning.kernels", "learn")
 
     def padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        wide = np.zeros((len(x), -(-(x.shape[1] + 1) // LANES) * LANES), np.float32)
+        wide = aligned(len(x), up_to(x.shape[1] + 1, LANES))
         wide[:, : x.shape[1]] = x
         wide[:, x.shape[1]] = 1
         return wide
@@ -54,16 +67,18 @@ def prepared(federation: Federation, seen: int) -> Prepared:
     sizes, features = federation.samples, x.shape[1]
     # Multiply-adds of an update, a class: forward and backward, or K[:, B] g and two passes over X.
     direct = np.full(sizes.size, 2.0 * seen * features)
-    by_gram = sizes * (float(seen) + 2.0 * features)
-    use_gram = (by_gram < GRAM_GAIN * direct) & (sizes <= GRAM_MOST)
-    wide = -(-sizes // LANES) * LANES
+    by_gram = GRAM_SLOWER * sizes * (float(seen) + 2.0 * features) + GRAM_FIXED * seen
+    use_gram = (by_gram < direct) & (sizes <= GRAM_MOST) & (sizes >= kernels.SIDE)
+    wide = up_to(sizes, LANES)
     ends = np.cumsum(np.where(use_gram, sizes * wide, 0))
-    gram = np.zeros(int(ends[-1]), np.float32)
+    gram = aligned(int(ends[-1]))
     gram_at = np.where(use_gram, ends - sizes * wide, -1)
     for n in np.flatnonzero(use_gram):
         own = x[federation.offsets[n] : federation.offsets[n + 1]]
         k = gram[gram_at[n] : gram_at[n] + sizes[n] * wide[n]].reshape(sizes[n], wide[n])
         kernels.gram_matrix(own, k)
+    blocks = -(-federation.num_classes // WIDEST_BLOCK)
+    block = max(-(-federation.num_classes // blocks), kernels.SIDE)
     return Prepared(
         x=x,
         y=federation.labels,
@@ -71,4 +86,11 @@ def prepared(federation: Federation, seen: int) -> Prepared:
         gram=gram,
         gram_at=gram_at,
         work=np.where(use_gram, by_gram, direct),
+        block=(0,) * block,
+        model_shape=(blocks * block, features),
     )
+
+
+def up_to(count: Any, multiple: int) -> Any:
+    """Return the least multiple not below a count."""
+    return -(-count // multiple) * multiple
