@@ -34,6 +34,30 @@ def test_recovers_a_known_alpha_within_its_own_interval() -> None:
     assert fit_alpha(pilots(2.5, 0.0, 0), SPREADS, ROUNDS)[0] == pytest.approx(2.5)
 
 
+def test_recovers_the_alpha_of_a_quadratic_problem() -> None:
+    """F(w) = ½‖w‖², a step 1/(r + 1) along w plus what random joining adds.
+
+    After R rounds w is the mean of R independent errors, so that E F = ½ A / R: α is ½. A 95 %
+    interval over 100 problems; fewer than 84 hits have a chance below one in 1e5.
+    """
+    clients, dimensions, repeats, hits = 40, 40, 20, 0
+    levels = np.array([[0.1], [0.3]]) * np.ones(clients)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        pushes = rng.normal(size=(clients, dimensions))  # a_n times the clients' gradients at 0
+        spreads = ((1 - levels) / levels * (pushes**2).sum(axis=1)).sum(axis=1)
+        losses = np.empty((2, repeats, ROUNDS.size))
+        for repeat in range(repeats):
+            coins = rng.random((ROUNDS[-1], clients))  # common to both pilots
+            for i, level in enumerate(levels):
+                errors = ((coins < level) / level - 1) @ pushes
+                w = np.cumsum(errors, axis=0)[ROUNDS - 1] / ROUNDS[:, None]
+                losses[i, repeat] = (w**2).sum(axis=1) / 2
+        _, (low, high) = fit_alpha(losses, spreads, ROUNDS)
+        hits += low <= 0.5 <= high
+    assert 84 <= hits < 100
+
+
 def test_refuses_what_identifies_nothing() -> None:
     with pytest.raises(InputError, match=r"cannot tell alpha from 0 .* use more repeats"):
         fit_alpha(pilots(0.01, 1.0, 1), SPREADS, ROUNDS)

@@ -48,7 +48,7 @@ def require(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
-            f"this needs {module.partition('.')[0]}, which is not installed. "
+            f"this needs {(error.name or module).partition('.')[0]}, which is not installed. "
             f"Run: pip install 'fedprice[{extra}]' (in a clone: pip install '.[{extra}]')"
         ) from error
 

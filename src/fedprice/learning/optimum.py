@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprice.learning.oracle import evaluate, gradient, with_bias
+from fedprice.errors import require
+from fedprice.learning.evaluation import evaluate_model, loss_and_gradient
+from fedprice.learning.layout import class_blocks, padded
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from concurrent.futures import Executor
+
     import numpy.typing as npt
 
     from fedprice.data.federation import Federation
 
     FloatArray = npt.NDArray[np.float64]
+    Features = npt.NDArray[np.float32]
 
 __all__ = ["best_loss", "optimum", "own_optimum_losses"]
 
@@ -21,28 +29,33 @@ RIDGE = 1e-4  # where the loss itself has no minimum: separable data, or a clien
 
 
 def optimum(
-    x: FloatArray, y: npt.NDArray[np.int32], num_classes: int, l2: float = RIDGE
-) -> FloatArray:
-    """Return the minimiser of the mean cross-entropy plus l2/2 ‖w‖², shape (classes, features)."""
+    x: Features, y: npt.NDArray[np.int32], num_classes: int, l2: float, pool: Executor | None = None
+) -> tuple[Features, float]:
+    """Return the minimiser of the mean cross-entropy plus l2/2 ‖w‖², padded, and the minimum.
+
+    x are features as `padded` returns them.
+    """
     from scipy.optimize import minimize
 
-    shape = (num_classes, x.shape[1])
-    w_size = num_classes * x.shape[1]
+    block, classes = class_blocks(num_classes)
+    shape = (classes, x.shape[1])
 
-    def both(w: FloatArray) -> tuple[float, FloatArray]:
-        w = w.reshape(shape)
-        return evaluate(w, x, y, l2)[0], gradient(w, x, y, l2).ravel()
+    def both(flat: FloatArray) -> tuple[float, FloatArray]:
+        model = flat.reshape(shape).astype(np.float32)
+        loss, gradient = loss_and_gradient(x, y, model, num_classes, block, pool)
+        return loss + l2 / 2 * float(flat @ flat), gradient.ravel() + l2 * flat
 
-    options = {"maxiter": 500, "ftol": 1e-9, "gtol": 1e-5}
-    found = minimize(both, np.zeros(w_size), jac=True, method="L-BFGS-B", options=options)
-    w: FloatArray = found.x.reshape(shape)
-    return w
+    options = {"maxiter": 1000, "ftol": 1e-10, "gtol": 1e-5}
+    start = np.zeros(classes * x.shape[1])
+    found = minimize(both, start, jac=True, method="L-BFGS-B", options=options)
+    return found.x.reshape(shape).astype(np.float32), float(found.fun)
 
 
 def best_loss(federation: Federation, l2: float = RIDGE) -> float:
     """Return F*, the least global loss, its l2 term included."""
-    x, y = with_bias(federation.features), federation.labels
-    return evaluate(optimum(x, y, federation.num_classes, l2), x, y, l2)[0]
+    with _threads() as pool:
+        x = padded(federation.features)
+        return optimum(x, federation.labels, federation.num_classes, l2, pool)[1]
 
 
 def own_optimum_losses(federation: Federation, l2: float = RIDGE) -> FloatArray:
@@ -51,10 +64,20 @@ def own_optimum_losses(federation: Federation, l2: float = RIDGE) -> FloatArray:
     With no l2 the optimum of a client whose classes are separable lies at infinity; the small ridge
     keeps it finite.
     """
-    x, y = with_bias(federation.features), federation.labels
-    losses = np.empty(federation.num_clients)
-    for n in range(federation.num_clients):
+    x, y, classes = padded(federation.features), federation.labels, federation.num_classes
+
+    def work(n: int) -> float:
         own = slice(federation.offsets[n], federation.offsets[n + 1])
-        w = optimum(x[own], y[own], federation.num_classes, l2)
-        losses[n] = evaluate(w, x, y, 0.0)[0]
-    return losses
+        model, _ = optimum(x[own], y[own], classes, l2)
+        return evaluate_model(x, y, model, classes, None)[0]
+
+    with _threads() as pool:
+        return np.array(list(pool.map(work, range(federation.num_clients))))
+
+
+@contextmanager
+def _threads() -> Iterator[Executor]:
+    """Give threads of our own, and one to BLAS, whose threads would fight with them."""
+    limits = require("threadpoolctl", "learn").threadpool_limits
+    with limits(1, "blas"), ThreadPoolExecutor() as pool:
+        yield pool

@@ -1,7 +1,8 @@
 """The products of a step of SGD, blocked by hand for vector registers.
 
 Written as LLVM vectors of 16 floats, because a compiler left to itself reaches a third of this
-speed. Lanes run over features, whose count must be a multiple of 16; arrays are contiguous.
+speed. Lanes run over features, whose count must be a multiple of LANES; arrays are contiguous. The
+SIDE² sums of a block of `dots` fill one register.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
+from fedprice.learning.layout import LANES, SIDE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LANES", "SIDE", "dots", "power_of_two", "step_block"]
+__all__ = ["dots", "power_of_two", "step_block"]
 
-LANES = 16  # floats in the widest vector register
-SIDE = 4  # rows and classes of a block of `dots`: its SIDE² sums fill one register
 
 _INDEX, _PLACE = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)

@@ -1,0 +1,69 @@
+"""Loss and accuracy of a model over many rows, on threads, the same bits on any number of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.errors import require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from concurrent.futures import Executor
+
+    import numpy.typing as npt
+
+    FloatArray = npt.NDArray[np.float64]
+    Features = npt.NDArray[np.float32]
+    Labels = npt.NDArray[np.int32]
+
+__all__ = ["evaluate_model", "loss_and_gradient", "run_all"]
+
+TASK_ROWS = 2048
+
+
+def run_all(work: Callable[[Any], Any], tasks: Iterable[Any], pool: Executor | None) -> list[Any]:
+    """Run tasks in the pool, or here if there is none; return their results in order."""
+    return list(map(work, tasks) if pool is None else pool.map(work, tasks))
+
+
+def evaluate_model(
+    x: Features, y: Labels, model: Features, classes: int, pool: Executor | None
+) -> tuple[float, float]:
+    """Return the mean cross-entropy of a padded model and its accuracy."""
+    kernels = require("fedprice.learning.kernels", "learn")
+
+    def work(rows: slice) -> tuple[float, int]:
+        result: tuple[float, int] = kernels.evaluate_rows(x[rows], y[rows], model, classes)
+        return result
+
+    parts = run_all(work, _tasks(y.size), pool)
+    size = max(y.size, 1)
+    return sum(loss for loss, _ in parts) / size, sum(right for _, right in parts) / size
+
+
+def loss_and_gradient(
+    x: Features,
+    y: Labels,
+    model: Features,
+    classes: int,
+    block: tuple[int, ...],
+    pool: Executor | None,
+) -> tuple[float, FloatArray]:
+    """Return the mean cross-entropy of a padded model and its gradient, of the model's shape."""
+    kernels = require("fedprice.learning.kernels", "learn")
+
+    def work(rows: slice) -> tuple[float, Features]:
+        part = np.zeros_like(model)
+        return kernels.loss_gradient(x[rows], y[rows], model, classes, part, block), part
+
+    loss, gradient = 0.0, np.zeros(model.shape)
+    for own, part in run_all(work, _tasks(y.size), pool):
+        loss += own
+        gradient += part
+    return loss / y.size, gradient / y.size
+
+
+def _tasks(count: int) -> list[slice]:
+    return [slice(first, first + TASK_ROWS) for first in range(0, count, TASK_ROWS)]
