@@ -1,6 +1,7 @@
 """The command line, run in process; what users type, what they see, and how it ends."""
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -317,6 +318,20 @@ def test_data_show(run: Run, tmp_path: Path) -> None:
     assert (code, "Run: fedprice data get mnist" in err) == (2, True)
     assert run("data", "get", "minst")[2].count("\n") == 1
     assert "Did you mean 'setup1'" in run("calibrate", "setup")[2] + run("calibrate", "setup11")[2]
+
+
+def test_simulate_trains_each_scheme(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "runs.csv"
+    code, out, err = run("simulate", "setup1", "--rounds", 20, "--seeds", 2, "-o", table)
+    assert (code, err) == (0, f"wrote {table}\n")
+    assert "joiners" in out
+    rows = pl.read_csv(table)
+    assert rows["scheme"].to_list() == ["equilibrium", "weighted", "uniform"]
+    assert rows["spend"].to_list() == pytest.approx([200] * 3)
+    assert (rows["loss"] < math.log(10)).all()
+    code, _, err = run("simulate", "setup4")
+    assert code == 2
+    assert "there is no setup 'setup4'" in err
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])

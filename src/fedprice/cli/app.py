@@ -17,6 +17,7 @@ from fedprice.cli.example import example
 from fedprice.cli.frontier import frontier
 from fedprice.cli.price import price
 from fedprice.cli.respond import respond
+from fedprice.cli.simulate import simulate
 from fedprice.errors import FedpriceError
 from fedprice.pricing.display import safe
 
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (price, compare, frontier, respond, calibrate, example):
+for command in (price, compare, frontier, respond, calibrate, simulate, example):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from fedprice.clients import Clients
 from fedprice.data import emnist, mnist, synthetic
 from fedprice.errors import InputError, nearest
+from fedprice.game import Game
 from fedprice.learning import Clock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fedprice.calibrate import Calibration
     from fedprice.data import Federation
 
 __all__ = ["SETUPS", "Setup", "setup_of"]
@@ -44,6 +49,26 @@ class Setup:
         if self.data == "synthetic":
             return synthetic()
         return mnist(data=data) if self.data == "mnist" else emnist(data=data)
+
+    def game(
+        self,
+        federation: Federation,
+        calibration: Calibration,
+        *,
+        rounds: int = 1000,
+        seed: int = 0,
+    ) -> Game:
+        """Return the setup's game: measured constants, costs and values drawn exponentially."""
+        rng = np.random.default_rng(seed)
+        # Standard draws are scaled: setups that differ in a mean share their draws.
+        costs, values = rng.exponential(size=(2, federation.num_clients))
+        clients = Clients(
+            samples=federation.samples,
+            grad_norm=calibration.grad_norm,
+            cost=self.mean_cost * costs,
+            value=self.mean_value * values,
+        )
+        return Game(clients, bound=calibration.bound(rounds), budget=self.budget)
 
     def clock(self, federation: Federation, local_steps: int = 100, seed: int = 0) -> Clock:
         """Return clients of different speeds."""

@@ -1,0 +1,85 @@
+"""`fedprice simulate`: price a setup, and train it from whoever shows up."""
+
+from __future__ import annotations
+
+import threading
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from fedprice.cli import options
+from fedprice.cli.console import Delivery, json_text, stderr
+from fedprice.cli.data import DataPath
+from fedprice.cli.price import require_feasible
+from fedprice.cli.progress import rounds_bar
+from fedprice.cli.summaries import summary_table
+from fedprice.pricing import SCHEMES, solve
+
+__all__ = ["simulate"]
+
+
+def simulate(
+    setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
+    source: DataPath = None,
+    scheme: Annotated[
+        list[str], typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}; repeatable.")
+    ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
+    rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
+    output: options.OutputFile = None,
+    format_: options.StdoutFormat = options.Format.TABLE,
+    force: options.Force = False,
+) -> None:
+    """Calibrate and price a setup, then train a model under each scheme's prices."""
+    import polars as pl
+
+    from fedprice.calibrate import calibrate
+    from fedprice.experiments import setup_of
+    from fedprice.learning import Training, simulate_runs
+
+    delivery = Delivery(output, None, format_, force)
+    chosen = setup_of(setup)
+    federation = chosen.federation(source)
+    with stderr().status("calibrating"):
+        game = chosen.game(federation, calibrate(federation), rounds=rounds)
+    outcomes = [solve(game, name) for name in dict.fromkeys(scheme)]
+    for outcome in outcomes:
+        require_feasible(outcome)
+    runs = [(outcome.levels, seed) for outcome in outcomes for seed in range(seeds)]
+    lock = threading.Lock()
+    with rounds_bar(f"{len(runs)} runs", len(runs) * rounds) as tell:
+
+        def progress(_: int) -> None:
+            with lock:
+                tell(1, "")
+
+        histories = simulate_runs(
+            federation,
+            runs,
+            training=Training(rounds=rounds),
+            clock=chosen.clock(federation),
+            progress=progress,
+        )
+    rows = pl.DataFrame(
+        [
+            {
+                "scheme": outcome.scheme,
+                "status": outcome.status.value,
+                "spend": outcome.spend,
+                "joiners": float(np.mean([h.joined.mean() for h in own])),
+                "expected_loss": outcome.expected_loss,
+                "loss": float(np.mean([h.loss[-1] for h in own])),
+                "loss_std": float(np.std([h.loss[-1] for h in own])),
+                "accuracy": float(np.mean([h.accuracy[-1] for h in own])),
+                "time": float(np.mean([h.time[-1] for h in own])),
+            }
+            for i, outcome in enumerate(outcomes)
+            for own in [histories[i * seeds : (i + 1) * seeds]]
+        ]
+    )
+    delivery.send(
+        rows,
+        to_json=lambda: json_text(schemes=rows),
+        to_screen=lambda: summary_table(rows, rows.columns),
+    )
