@@ -5,10 +5,8 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: demo test bench-learning bench-pricing clean
 
-demo: $(VENV)/.installed-plot  ## price an example population under three schemes
-	@mkdir -p build/demo
-	$(BIN)/fedprice example --force -o build/demo/clients.csv
-	$(BIN)/fedprice compare build/demo/clients.csv --force --plot build/demo/comparison.png
+demo: $(VENV)/.installed-reproduce  ## reproduce the paper's Setup 1 with a few seeds, and write a report
+	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
 
 test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	$(BIN)/ruff format --check .

@@ -11,11 +11,12 @@ import typer
 
 from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
-from fedprice.cli.console import InfeasibleError
+from fedprice.cli.console import InfeasibleError, StoppedError
 from fedprice.cli.data import data
 from fedprice.cli.example import example
 from fedprice.cli.frontier import frontier
 from fedprice.cli.price import price
+from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
 from fedprice.cli.simulate import simulate
 from fedprice.errors import FedpriceError
@@ -29,9 +30,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (price, compare, frontier, respond, calibrate, simulate, example):
+for command in (price, compare, frontier, respond, calibrate, simulate, reproduce, report, example):
     app.command()(command)
 app.add_typer(data, name="data")
+
+_CODES: dict[type[FedpriceError], int] = {InfeasibleError: 3, StoppedError: 130}
 
 # The base of what typer raises for a wrong command line; newer releases bring a click of their own.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -63,7 +66,7 @@ def run() -> int:
         code = app(prog_name="fedprice", standalone_mode=False)
         sys.stdout.flush()
     except FedpriceError as error:
-        return _fail(str(error), 3 if isinstance(error, InfeasibleError) else 2)
+        return _fail(str(error), _CODES.get(type(error), 2))
     except _CommandLineError as error:
         return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):

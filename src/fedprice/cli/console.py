@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, RenderableType
 
-__all__ = ["Delivery", "InfeasibleError", "json_text", "stderr", "stdout"]
+__all__ = ["Delivery", "InfeasibleError", "StoppedError", "json_text", "stderr", "stdout"]
 
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
 LEAST_WIDTH = 100
@@ -34,6 +34,10 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 class InfeasibleError(FedpriceError):
     """The budget does not suffice: exit code 3."""
+
+
+class StoppedError(FedpriceError):
+    """Stopped by the user, with something to say about it: exit code 130."""
 
 
 def stdout() -> Console:
@@ -66,7 +70,7 @@ class Delivery:
             check_output(self.output, OUTPUT_SUFFIXES, force=self.force)
         if self.plot is not None:
             check_output(self.plot, PLOT_SUFFIXES, force=self.force)
-            from fedprice.cli.figures import new_figure
+            from fedprice.plots import new_figure
 
             new_figure()
 

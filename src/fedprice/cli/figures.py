@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.errors import require
+from fedprice.plots import COLORS, MARKERS, new_figure
 from fedprice.pricing import Status
 from fedprice.pricing.display import number
 
@@ -14,32 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from fedprice.pricing import Outcome
 
-__all__ = ["draw_comparison", "draw_federation", "draw_frontier", "draw_outcome", "new_figure"]
+__all__ = ["draw_comparison", "draw_federation", "draw_frontier", "draw_outcome"]
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#8c510a")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 MOST_POINTS = 4000
-
-
-def new_figure(panels: int = 1, widths: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side, on no screen and with no global state."""
-    require("matplotlib", "plot")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.4 * panels, 3.6), dpi=144, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, panels, squeeze=False, width_ratios=widths)[0]
-    for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(color="0.92")
-        axis.set_axisbelow(True)
-    return figure, list(axes)
 
 
 def draw_outcome(outcome: Outcome) -> Figure:

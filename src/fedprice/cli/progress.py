@@ -17,8 +17,8 @@ QUIET = 30.0  # seconds between lines where there is no terminal
 
 
 @contextmanager
-def rounds_bar(title: str, total: int) -> Iterator[Callable[[int, str], None]]:
-    """Yield a function that is told how many more rounds are done, and a note to show.
+def rounds_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield a function that is told rounds done, rounds in all, and a note to show.
 
     The bar tells rounds a second and the time left.
     """
@@ -26,21 +26,24 @@ def rounds_bar(title: str, total: int) -> Iterator[Callable[[int, str], None]]:
 
     console = stderr()
     start = said = time.monotonic()
-    done = 0
 
-    def speed() -> float:
+    def speed(done: int) -> float:
         return done / max(time.monotonic() - start, 1e-9)
 
     if not console.is_terminal:
 
-        def tell(rounds: int, note: str = "") -> None:
-            nonlocal done, said
-            done += rounds
+        def tell(done: int, total: int, note: str = "") -> None:
+            nonlocal start, said
+            if not done:
+                start = time.monotonic()
             if time.monotonic() - said > QUIET:
                 said = time.monotonic()
-                left = (total - done) / max(speed(), 1e-9)
-                line = f"{title}: {done:,} of {total:,} rounds, {speed():,.0f} a second, "
-                console.print(f"{line}{left:.0f} s left {note}".rstrip(), markup=False)
+                left = (total - done) / max(speed(done), 1e-9)
+                console.print(
+                    f"{title}: {done:,} of {total:,} rounds, {speed(done):,.0f} a second, "
+                    f"{left:.0f} s left. {note}".rstrip(),
+                    markup=False,
+                )
 
         yield tell
         return
@@ -51,12 +54,13 @@ def rounds_bar(title: str, total: int) -> Iterator[Callable[[int, str], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(title, total=total, note="")
+        task = progress.add_task(title, total=None, note="")
 
-        def show(rounds: int, note: str = "") -> None:
-            nonlocal done
-            done += rounds
-            text = f"{note}  {speed():,.0f} rounds/s".strip()
-            progress.update(task, advance=rounds, note=text)
+        def show(done: int, total: int, note: str = "") -> None:
+            nonlocal start
+            if not done:
+                start = time.monotonic()
+            text = f"{note}  {speed(done):,.0f} rounds/s".strip()
+            progress.update(task, completed=done, total=total, note=text)
 
         yield show

@@ -47,12 +47,14 @@ def simulate(
     for outcome in outcomes:
         require_feasible(outcome)
     runs = [(outcome.levels, seed) for outcome in outcomes for seed in range(seeds)]
-    lock = threading.Lock()
-    with rounds_bar(f"{len(runs)} runs", len(runs) * rounds) as tell:
+    lock, done = threading.Lock(), 0
+    with rounds_bar(f"{len(runs)} runs") as tell:
 
         def progress(_: int) -> None:
+            nonlocal done
             with lock:
-                tell(1, "")
+                done += 1
+                tell(done, len(runs) * rounds, "")
 
         histories = simulate_runs(
             federation,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedprice.calibrate import Calibration
     from fedprice.data import Federation
 
+NUM_CLIENTS = 40
+
 __all__ = ["SETUPS", "Setup", "setup_of"]
 
 
@@ -28,27 +30,38 @@ class Setup:
 
     Attributes
     ----------
-    name, data
-        "setup1" and so on, and which data it uses.
+    name, data, samples
+        "setup1" and so on, which data it uses, and how many of them.
     budget, mean_cost, mean_value
         B, c̄ and v̄ of Table I.
+    time
+        Simulated seconds that the paper evaluates.
     step_time
         Mean seconds of a local step, so that 1,000 rounds take about as long as in the paper:
-        1,000, 2,000 and 3,000 s.
+        `time`.
     """
 
     name: str
     data: str
+    samples: int
     budget: float
     mean_cost: float
     mean_value: float
+    time: float
     step_time: float
 
-    def federation(self, data: str | Path | None = None) -> Federation:
-        """Return the setup's federation, image data from `data` (see `load_images`)."""
+    def federation(
+        self, data: str | Path | None = None, *, num_clients: int = NUM_CLIENTS
+    ) -> Federation:
+        """Return the setup's federation, image data from `data` (see `load_images`).
+
+        With fewer clients than the paper's 40 it has fewer samples, in proportion.
+        """
+        samples = round(self.samples * num_clients / NUM_CLIENTS)
         if self.data == "synthetic":
-            return synthetic()
-        return mnist(data=data) if self.data == "mnist" else emnist(data=data)
+            return synthetic(num_clients=num_clients, samples=samples)
+        deal = mnist if self.data == "mnist" else emnist
+        return deal(num_clients=num_clients, samples=samples, data=data)
 
     def game(
         self,
@@ -85,9 +98,9 @@ class Setup:
 SETUPS = {
     setup.name: setup
     for setup in (
-        Setup("setup1", "synthetic", 200, 50, 4_000, step_time=6e-3),
-        Setup("setup2", "mnist", 40, 20, 30_000, step_time=11e-3),
-        Setup("setup3", "emnist", 500, 80, 10_000, step_time=15e-3),
+        Setup("setup1", "synthetic", 22_377, 200, 50, 4_000, time=1000, step_time=6e-3),
+        Setup("setup2", "mnist", 14_463, 40, 20, 30_000, time=2000, step_time=11e-3),
+        Setup("setup3", "emnist", 35_155, 500, 80, 10_000, time=3000, step_time=15e-3),
     )
 }
 

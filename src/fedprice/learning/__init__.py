@@ -2,7 +2,7 @@
 
 from fedprice.learning.aggregation import Aggregator, Difference, FedAvg, HorvitzThompson
 from fedprice.learning.clock import Clock
-from fedprice.learning.engine import DivergedError, simulate, simulate_runs
+from fedprice.learning.engine import DivergedError, run_fingerprint, simulate, simulate_runs
 from fedprice.learning.history import History
 from fedprice.learning.training import Decay, TheoryRate, Training
 
@@ -17,6 +17,7 @@ __all__ = [
     "HorvitzThompson",
     "TheoryRate",
     "Training",
+    "run_fingerprint",
     "simulate",
     "simulate_runs",
 ]

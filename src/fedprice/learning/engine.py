@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["DivergedError", "simulate", "simulate_runs"]
+__all__ = ["DivergedError", "run_fingerprint", "simulate", "simulate_runs"]
 
 
 class DivergedError(FedpriceError):
@@ -135,6 +135,20 @@ def simulate_runs(
             for levels, seed in runs
         ]
         return [run.result() for run in started]
+
+
+def run_fingerprint(
+    federation: Federation,
+    levels: npt.ArrayLike,
+    *,
+    training: Training,
+    aggregator: Aggregator,
+    clock: Clock | None,
+    seed: int,
+) -> str:
+    """Return a hash of what determines a run's history, apart from the engine's code."""
+    q = _probabilities("levels", levels, federation.num_clients)
+    return _Run(federation, q, np.ones_like(q), training, aggregator, clock, seed).fingerprint
 
 
 @dataclass(eq=False)

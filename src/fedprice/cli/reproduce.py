@@ -1,0 +1,138 @@
+"""`fedprice reproduce` and `fedprice report`: the paper's evaluation, from data to report."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedprice.cli.console import StoppedError, stderr, stdout
+from fedprice.cli.data import DataPath
+from fedprice.cli.progress import rounds_bar
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from fedprice.experiments.reproduce import Reproduction
+    from fedprice.experiments.settings import Settings
+
+__all__ = ["report", "reproduce"]
+
+OUT = Path("reproduction")
+
+
+def reproduce(
+    setups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SETUP]...", help="setup1, setup2, setup3; all by default."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick/--full", help="3 seeds, or the paper's 20.")
+    ] = False,
+    seeds: Annotated[int | None, typer.Option(min=2, help="Runs of each scheme.")] = None,
+    scheme: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scheme", "--schemes", metavar="NAME|FILE.py:FUNCTION",
+            help="A scheme beside the paper's three; repeatable, or separated by commas.",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")] = OUT,
+    workers: Annotated[
+        str | None, typer.Option(metavar="N|ray", help="Processes, by default one a core; or Ray.")
+    ] = None,
+    settings: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings as a run's settings.toml.")
+    ] = None,
+    source: DataPath = None,
+) -> None:  # fmt: skip
+    """Run the paper's evaluation and write a report that sets its numbers beside ours.
+
+    What is stored in DIR is not computed again: a stopped run goes on where it was.
+    """
+    from fedprice.experiments.reproduce import reproduce as run
+
+    chosen = _settings(setups, quick, seeds, scheme, settings)
+    console = stderr()
+    done, total = 0, 0
+    try:
+        with rounds_bar("training") as tell:
+
+            def progress(rounds: int, all_rounds: int, cells: int, all_cells: int) -> None:
+                nonlocal done, total
+                done, total = cells, all_cells
+                tell(rounds, all_rounds, f"{cells} of {all_cells} runs")
+
+            found = run(
+                chosen,
+                out,
+                data=None if source is None else str(source),
+                workers=_workers(workers),
+                report=lambda line: console.print(line, markup=False),
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        raise StoppedError(
+            f"stopped; {done} of {total} runs of this call are kept in {out}. "
+            "Run the same command again to go on."
+        ) from None
+    _write(found, out)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a reproduction.")] = OUT,
+    source: DataPath = None,
+) -> None:
+    """Write the report again from stored results, without training."""
+    from fedprice.experiments.reproduce import gather
+
+    _write(gather(folder, None if source is None else str(source)), folder)
+
+
+def _settings(
+    setups: list[str] | None,
+    quick: bool,
+    seeds: int | None,
+    scheme: list[str] | None,
+    path: Path | None,
+) -> Settings:
+    from fedprice.experiments.settings import Settings
+
+    chosen = Settings.quick() if quick else Settings()
+    if path is not None:
+        chosen = Settings.read(path)
+    changes: dict[str, object] = {}
+    if setups:
+        changes["setups"] = tuple(dict.fromkeys(setups))
+    if seeds is not None:
+        changes["seeds"] = seeds
+    if scheme:
+        changes["schemes"] = tuple(name for names in scheme for name in names.split(","))
+    return dataclasses.replace(chosen, **changes)  # type: ignore[arg-type]
+
+
+def _workers(given: str | None) -> int | str | None:
+    if given is None or given == "ray":
+        return given
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"`--workers` must be a number, at least 1, or ray; got {given!r}.")
+    return int(given)
+
+
+def _write(found: Reproduction, out: Path) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from fedprice.experiments.report import write_report
+
+    with stderr().status("writing the report"):
+        path, verdicts = write_report(found, out)
+    colors = {"holds": "green", "does not": "red", "cannot tell": "dim"}
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for name in verdicts.columns:
+        table.add_column(name, overflow="fold")
+    for row in verdicts.text():
+        table.add_row(*row[:-1], f"[{colors[row[-1]]}]{row[-1]}[/]")
+    stdout().print(table)
+    typer.echo(path)

@@ -1,0 +1,209 @@
+"""Cells: the pieces of work of a reproduction, and the files that keep their results.
+
+A cell is one training run. It is known by a fingerprint of everything that determines it: data,
+levels, training, aggregation, clock, seed, and the code of the engine. A file that does not carry
+the fingerprint of its cell is not trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+import zipfile
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from fedprice.experiments.setups import setup_of
+from fedprice.learning import (
+    Aggregator,
+    Difference,
+    FedAvg,
+    HorvitzThompson,
+    Training,
+    run_fingerprint,
+    simulate,
+)
+from fedprice.tables import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from fedprice.data import Federation
+    from fedprice.learning import Clock
+
+    FloatArray = npt.NDArray[np.float64]
+    Arrays = dict[str, npt.NDArray[Any]]
+
+__all__ = ["Cell", "Curve", "Store", "compute", "engine_version", "federation_of"]
+
+AGGREGATORS: dict[str, Aggregator] = {
+    a.name: a for a in (HorvitzThompson(), FedAvg(), Difference())
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One training run of a reproduction.
+
+    Attributes
+    ----------
+    setup, name, seed
+        Whose data, what it is for, and the seed of coins and batches.
+    levels, aggregator, training
+        What `simulate` needs.
+    num_clients, data
+        Of the federation, and where image data are.
+    """
+
+    setup: str
+    name: str
+    seed: int
+    levels: FloatArray
+    training: Training
+    aggregator: str = "horvitz-thompson"
+    num_clients: int = 40
+    data: str | None = field(default=None, repr=False)
+
+    @property
+    def title(self) -> str:
+        """The cell in words."""
+        return f"{self.setup} {self.name} seed {self.seed}"
+
+    @property
+    def parts(self) -> tuple[Federation, dict[str, Any]]:
+        """The federation, and the settings of `simulate`."""
+        federation = federation_of(self.setup, self.num_clients, self.data)
+        clock = _clock(self.setup, self.num_clients, self.training.local_steps, self.data)
+        settings = {
+            "training": self.training,
+            "aggregator": AGGREGATORS[self.aggregator],
+            "clock": clock,
+            "seed": self.seed,
+        }
+        return federation, settings
+
+    def fingerprint(self) -> str:
+        """Return a hash of everything that determines the result."""
+        federation, settings = self.parts
+        run = run_fingerprint(federation, self.levels, **settings)
+        return hashlib.sha256(f"{engine_version()}{run}".encode()).hexdigest()
+
+
+class Curve(NamedTuple):
+    """What a cell keeps of its run: `History` without the model."""
+
+    rounds: npt.NDArray[np.int64]
+    time: FloatArray
+    loss: FloatArray
+    accuracy: FloatArray
+    joined: npt.NDArray[np.int64]
+    seconds: float
+
+
+def compute(cell: Cell, progress: Callable[[int], None] | None = None) -> Curve:
+    """Run a cell, on one thread."""
+    federation, settings = cell.parts
+    start = time.perf_counter()
+    history = simulate(federation, cell.levels, threads=1, progress=progress, **settings)
+    seconds = time.perf_counter() - start
+    return Curve(
+        history.rounds, history.time, history.loss, history.accuracy, history.joined, seconds
+    )
+
+
+@dataclass(frozen=True)
+class Store:
+    """Results in a directory, a file each, whole or not at all.
+
+    Attributes
+    ----------
+    folder
+        The directory; it is made when the first result comes.
+    report
+        Told in a line what was found broken or foreign, and is computed anew.
+    """
+
+    folder: Path
+    report: Callable[[str], None] = print
+
+    def path(self, name: str, fingerprint: str) -> Path:
+        """Return where a result is kept."""
+        plain = re.sub(r"[^\w.=-]+", "-", name)
+        return self.folder / f"{plain}-{fingerprint[:16]}.npz"
+
+    def load(self, name: str, fingerprint: str) -> Arrays | None:
+        """Return a stored result, or nothing if there is none that can be trusted."""
+        path = self.path(name, fingerprint)
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                arrays = {key: stored[key] for key in stored.files}
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            self.report(f"{path} is broken; it is computed anew.")
+            return None
+        if str(arrays.pop("fingerprint", "")) != fingerprint:
+            self.report(f"{path} belongs to something else; it is computed anew.")
+            return None
+        return arrays
+
+    def save(self, name: str, fingerprint: str, arrays: Arrays) -> None:
+        """Keep a result."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (
+            whole_file(self.path(name, fingerprint)) as part,
+            part.open("wb") as file,
+        ):
+            np.savez(file, **(arrays | {"fingerprint": np.array(fingerprint)}))  # type: ignore[arg-type]
+
+    def load_curve(self, cell: Cell) -> Curve | None:
+        """Return a cell's stored result, if there is one."""
+        arrays = self.load(cell.title, cell.fingerprint())
+        if arrays is None:
+            return None
+        try:
+            return Curve(**(arrays | {"seconds": float(arrays["seconds"])}))  # type: ignore[arg-type]
+        except (KeyError, TypeError):
+            self.report(f"the result of {cell.title} lacks something; it is computed anew.")
+            return None
+
+    def save_curve(self, cell: Cell, curve: Curve) -> None:
+        """Keep a cell's result."""
+        arrays = {name: np.asarray(value) for name, value in curve._asdict().items()}
+        self.save(cell.title, cell.fingerprint(), arrays)
+
+    def clean(self) -> None:
+        """Remove what a killed run left half-written."""
+        for part in self.folder.glob(".*.part"):
+            part.unlink(missing_ok=True)
+
+
+@lru_cache(maxsize=3)
+def federation_of(setup: str, num_clients: int, data: str | None) -> Federation:
+    """Return a setup's federation; the same object when asked again."""
+    return setup_of(setup).federation(data, num_clients=num_clients)
+
+
+@lru_cache(maxsize=3)
+def _clock(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
+    return setup_of(setup).clock(federation_of(setup, num_clients, data), local_steps)
+
+
+@lru_cache(maxsize=1)
+def engine_version() -> str:
+    """Return a hash of the engine's source: results of other code are not these results."""
+    digest = hashlib.sha256()
+    files = [*resources.files("fedprice.learning").iterdir()]
+    files += resources.files("fedprice.learning.aggregation").iterdir()
+    for file in sorted(files, key=lambda f: f.name):
+        if file.name.endswith(".py"):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,179 @@
+"""`reproduce`: run what is missing of the paper's evaluation, and gather the results."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+from fedprice.experiments.cells import Cell, Curve, Store
+from fedprice.experiments.results import Result
+from fedprice.experiments.runner import run_cells
+from fedprice.experiments.settings import Settings
+from fedprice.experiments.study import Study, begin
+from fedprice.tables import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Reproduction", "gather", "reproduce"]
+
+SETTINGS, RUN = "settings.toml", "run.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """A reproduction in a directory.
+
+    Attributes
+    ----------
+    settings, results
+        What was run, and what came of it, a setup each.
+    wall_seconds, finished
+        Wall-clock time of all invocations that computed something, and the date of the last.
+    """
+
+    settings: Settings
+    results: list[Result]
+    wall_seconds: float
+    finished: str
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    studies: list[Study] = field(default_factory=list)
+    found: dict[int, Curve] = field(default_factory=dict)
+    cells: list[Cell] = field(default_factory=list)
+
+    def missing(self) -> list[Cell]:
+        return [cell for i, cell in enumerate(self.cells) if i not in self.found]
+
+    def results(self) -> list[Result]:
+        curves: dict[str, dict[str, list[Curve]]] = {s.setup.name: {} for s in self.studies}
+        for i, cell in enumerate(self.cells):  # in the order of the seeds
+            curves[cell.setup].setdefault(cell.name, []).append(self.found[i])
+        return [Result(study, curves[study.setup.name]) for study in self.studies]
+
+
+def reproduce(
+    settings: Settings,
+    folder: Path,
+    *,
+    data: str | None = None,
+    workers: int | str | None = None,
+    report: Callable[[str], None] = lambda _: None,
+    progress: Callable[[int, int, int, int], None] = lambda *_: None,
+) -> Reproduction:
+    """Run what is missing, and return everything.
+
+    A directory that holds part of the work, of these or other settings, is gone on with: a cell is
+    computed only if there is no file with its fingerprint.
+
+    Parameters
+    ----------
+    settings
+        What to run.
+    folder
+        Where cells, settings and later the report are kept.
+    data
+        Where image data are (see `load_images`).
+    workers
+        Processes, by default one a core, or "ray".
+    report
+        Told in a line what happens.
+    progress
+        Told rounds done, rounds in all, cells done, cells in all.
+    """
+    start = time.monotonic()
+    folder.mkdir(parents=True, exist_ok=True)
+    store = Store(folder / "cells", report)
+    store.clean()
+    with whole_file(folder / SETTINGS) as part:
+        part.write_text(settings.to_toml(), encoding="utf-8")
+    work = _load(settings, data, store, report)
+    missing = work.missing()
+    if missing:
+        _compute(work, missing, store, workers, progress)
+        _note_time(folder, time.monotonic() - start)
+    return _finish(settings, work, folder)
+
+
+def gather(folder: Path, data: str | None = None) -> Reproduction:
+    """Return a reproduction from what is stored; nothing is computed."""
+    if not (folder / SETTINGS).is_file():
+        raise InputError(f"{folder} holds no reproduction. Run: fedprice reproduce --out {folder}")
+    settings = Settings.read(folder / SETTINGS)
+    problems: list[str] = []
+    work = _load(settings, data, Store(folder / "cells", problems.append), problems.append)
+    missing = work.missing()
+    if missing:
+        raise InputError(
+            f"{folder} lacks {len(missing)} of {len(work.cells)} results (first: "
+            f"{missing[0].title}). Run: fedprice reproduce --settings {folder / SETTINGS} "
+            f"--out {folder}"
+        )
+    return _finish(settings, work, folder)
+
+
+def _load(
+    settings: Settings, data: str | None, store: Store, report: Callable[[str], None]
+) -> _Work:
+    work = _Work()
+    for name in settings.setups:
+        work.studies.append(begin(settings, name, data, store, report))
+        work.cells.extend(work.studies[-1].cells())
+    for i, cell in enumerate(work.cells):
+        curve = store.load_curve(cell)
+        if curve is not None:
+            work.found[i] = curve
+    return work
+
+
+def _compute(
+    work: _Work,
+    missing: list[Cell],
+    store: Store,
+    workers: int | str | None,
+    progress: Callable[[int, int, int, int], None],
+) -> None:
+    index = {id(cell): i for i, cell in enumerate(work.cells)}
+    total = sum(cell.training.rounds for cell in missing)
+    # The longest first, so that no worker is left alone with one at the end.
+    ordered = sorted(missing, key=lambda c: -c.training.rounds * float(c.levels.sum()))
+    computed = run_cells(
+        ordered,
+        workers or os.cpu_count() or 1,
+        lambda rounds, done: progress(rounds, total, done, len(missing)),
+    )
+    for cell, curve in computed:
+        store.save_curve(cell, curve)
+        work.found[index[id(cell)]] = curve
+
+
+def _note_time(folder: Path, seconds: float) -> None:
+    spent = _run_facts(folder).get("wall_seconds", 0.0)
+    facts = {"wall_seconds": spent + seconds, "finished": time.strftime("%Y-%m-%d")}
+    with whole_file(folder / RUN) as part:
+        part.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+
+
+def _run_facts(folder: Path) -> dict[str, float]:
+    try:
+        facts: dict[str, float] = json.loads((folder / RUN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts
+
+
+def _finish(settings: Settings, work: _Work, folder: Path) -> Reproduction:
+    facts = _run_facts(folder)
+    return Reproduction(
+        settings=settings,
+        results=work.results(),
+        wall_seconds=float(facts.get("wall_seconds", 0.0)),
+        finished=str(facts.get("finished", "")),
+    )

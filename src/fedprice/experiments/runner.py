@@ -1,0 +1,122 @@
+"""Runs cells on worker processes, or on a Ray cluster, and stores what comes back."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from multiprocessing.connection import wait as wait_for
+from typing import TYPE_CHECKING, Any
+
+from fedprice.errors import require
+from fedprice.experiments.cells import Cell, Curve, compute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["run_cells"]
+
+TICK = 0.5  # seconds between looks at the workers' progress
+STRIDE = 10  # rounds that a worker reports at a time
+
+_done: Any = None  # in a worker: rounds done by all workers, shared
+
+
+def run_cells(
+    cells: Sequence[Cell], workers: int | str, progress: Callable[[int, int], None]
+) -> Iterator[tuple[Cell, Curve]]:
+    """Compute cells, and yield each with its result as it comes.
+
+    Parameters
+    ----------
+    cells
+        What to compute.
+    workers
+        How many processes, one thread each; or "ray" for a Ray cluster: the one that RAY_ADDRESS
+        names, or a local one on loopback.
+    progress
+        Told now and then how many rounds, and how many cells, are done so far.
+    """
+    return _on_ray(cells, progress) if workers == "ray" else _on_processes(cells, workers, progress)  # type: ignore[arg-type]
+
+
+def _on_processes(
+    cells: Sequence[Cell], workers: int, progress: Callable[[int, int], None]
+) -> Iterator[tuple[Cell, Curve]]:
+    context = multiprocessing.get_context("spawn")
+    rounds = context.Value("q", 0)
+    pool = ProcessPoolExecutor(
+        min(workers, len(cells)), context, initializer=_start_worker, initargs=(rounds,)
+    )
+    finished = 0
+    try:
+        waiting = {pool.submit(_work, cell): cell for cell in cells}
+        while waiting:
+            done, _ = wait(waiting, timeout=TICK, return_when=FIRST_COMPLETED)
+            for future in done:
+                finished += 1
+                yield waiting.pop(future), future.result()
+            progress(rounds.value, finished)
+        pool.shutdown()
+    except BaseException:
+        children = list(pool._processes.values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in children:
+            child.kill()
+            child.join(timeout=10)
+        raise
+
+
+def _start_worker(rounds: Any) -> None:
+    """Share the counter, leave Ctrl-C to the parent, and do not outlive it."""
+    global _done
+    _done = rounds
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
+
+
+def _follow(sentinel: int) -> None:
+    wait_for([sentinel])
+    os._exit(1)
+
+
+def _work(cell: Cell) -> Curve:
+    def progress(done: int) -> None:
+        if done % STRIDE == 0 or done == cell.training.rounds:
+            with _done.get_lock():
+                _done.value += STRIDE if done % STRIDE == 0 else done % STRIDE
+
+    return compute(cell, progress)
+
+
+def _on_ray(
+    cells: Sequence[Cell], progress: Callable[[int, int], None]
+) -> Iterator[tuple[Cell, Curve]]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    ray = require("ray", "ray")
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(log_to_driver=False)
+    else:
+        ray.init(
+            include_dashboard=False, log_to_driver=False, logging_level="ERROR",
+            _node_ip_address="127.0.0.1",
+        )  # fmt: skip
+    try:
+        remote = ray.remote(compute)
+        waiting = {remote.remote(cell): cell for cell in cells}
+        rounds = finished = 0
+        while waiting:
+            done, _ = ray.wait(list(waiting), timeout=TICK)
+            for reference in done:
+                cell = waiting.pop(reference)
+                curve: Curve = ray.get(reference)
+                rounds, finished = rounds + cell.training.rounds, finished + 1
+                yield cell, curve
+            progress(rounds, finished)
+    finally:
+        ray.shutdown()

@@ -1,0 +1,105 @@
+"""`Settings`: what a reproduction of the paper runs; read from and written as TOML."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from fedprice.errors import InputError, nearest
+from fedprice.experiments.setups import SETUPS, setup_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["PAPER_SCHEMES", "Settings"]
+
+PAPER_SCHEMES = ("equilibrium", "weighted", "uniform")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to run. The defaults are the paper's section VI.
+
+    Attributes
+    ----------
+    setups
+        Which of the paper's setups.
+    schemes
+        Schemes beside the paper's three: names, or FILE.py:FUNCTION.
+    seeds
+        Runs of each scheme.
+    rounds, local_steps, batch
+        R, E and the batch size.
+    num_clients
+        Clients of a setup; with fewer than the paper's 40, samples shrink in proportion.
+    pilot_repeats, pilot_rounds
+        Of the calibration.
+    bias_seeds
+        Runs of each mechanism of the comparison of biases.
+    level_vectors, level_rounds
+        Random levels, and rounds of training, to compare the bound with what is measured.
+    population_draws
+        Draws of costs and values for the number of payers.
+    random_prices
+        Random price vectors to compare the equilibrium with.
+    """
+
+    setups: tuple[str, ...] = tuple(SETUPS)
+    schemes: tuple[str, ...] = ()
+    seeds: int = 20
+    rounds: int = 1000
+    local_steps: int = 100
+    batch: int = 24
+    num_clients: int = 40
+    pilot_repeats: int = 10
+    pilot_rounds: tuple[int, ...] = (20, 30, 50)
+    bias_seeds: int = 5
+    level_vectors: int = 60
+    level_rounds: int = 300
+    population_draws: int = 200
+    random_prices: int = 1000
+
+    def __post_init__(self) -> None:
+        for name in self.setups:
+            setup_of(name)
+        if not self.setups:
+            raise InputError(f"`setups` must name at least one of {', '.join(SETUPS)}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 2 if field.name in ("seeds", "bias_seeds", "num_clients") else 1
+            if field.type == "int" and not (type(value) is int and value >= least):
+                raise InputError(
+                    f"`{field.name}` must be a whole number, at least {least}; got {value!r}."
+                )
+
+    @classmethod
+    def quick(cls, **changes: Any) -> Self:
+        """Return settings that show everything in about a minute a small setup: few seeds."""
+        few = {"seeds": 3, "bias_seeds": 2, "level_vectors": 30, "level_rounds": 100}
+        return cls(**(few | changes))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read settings as `to_toml` writes them."""
+        try:
+            given = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}.") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"{path} is not TOML: {error}.") from error
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise InputError(f"{path}: there is no setting {name!r}. {nearest(name, known)}")
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+        }
+        return cls(**values)
+
+    def to_toml(self) -> str:
+        """Return the settings as TOML."""
+        # Numbers, strings and lists of them look the same in JSON and TOML.
+        return "".join(f"{k} = {json.dumps(v)}\n" for k, v in asdict(self).items())

@@ -1,0 +1,235 @@
+"""`Study`: one setup of a reproduction, from calibration and prices to the cells it needs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import inspect
+import time
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice import calibrate as calibration_code
+from fedprice.calibrate import Calibration, calibrate
+from fedprice.errors import InputError
+from fedprice.experiments.cells import Cell, engine_version, federation_of
+from fedprice.experiments.settings import PAPER_SCHEMES
+from fedprice.experiments.setups import setup_of
+from fedprice.learning import Training
+from fedprice.learning.optimum import best_loss, own_optimum_losses
+from fedprice.pricing import Outcome, Status, solve
+from fedprice.pricing.display import infeasible_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from fedprice.data import Federation
+    from fedprice.experiments.cells import Store
+    from fedprice.experiments.settings import Settings
+    from fedprice.experiments.setups import Setup
+    from fedprice.game import Game
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["SWEEPS", "Study", "begin", "scheme_outcome"]
+
+# Figures 5 to 7: which mean of Table I each setup varies. The paper prints the values of v̄ only.
+SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "setup1": ("mean_value", (0, 4_000, 80_000)),
+    "setup2": ("mean_cost", (10, 20, 40)),
+    "setup3": ("budget", (250, 500, 1_000)),
+}
+SWEEP_TIME = 600.0  # simulated seconds that Figures 5 to 7 show
+SPARE = 1.4  # rounds beyond what they take on average, so that every run gets there
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One setup, calibrated and priced.
+
+    Attributes
+    ----------
+    settings, setup, federation, data
+        What to run on what; where image data are.
+    calibration
+        The measured constants.
+    own, least
+        F(w_n*) of each client, and F*, both with a ridge of 1e-4 in the search.
+    seconds
+        What calibration and optima took.
+    """
+
+    settings: Settings
+    setup: Setup
+    federation: Federation
+    data: str | None
+    calibration: Calibration
+    own: FloatArray
+    least: float
+    seconds: float
+
+    @cached_property
+    def outcomes(self) -> dict[str, Outcome]:
+        """The outcome of each scheme: the paper's three first, then those asked for."""
+        names = dict.fromkeys((*PAPER_SCHEMES, *self.settings.schemes))
+        found = {}
+        for name in names:
+            outcome = scheme_outcome(self.game(), name)
+            if outcome.status is Status.INFEASIBLE:
+                raise InputError(f"{self.setup.name}, {name}: {infeasible_line(outcome)}")
+            found[label(name)] = outcome
+        return found
+
+    def game(self, **changes: Any) -> Game:
+        """Return the setup's game, with some of Table I changed."""
+        setup = replace(self.setup, **changes)
+        return setup.game(self.federation, self.calibration, rounds=self.settings.rounds)
+
+    @cached_property
+    def sweep(self) -> dict[float, Outcome]:
+        """The equilibria of Figure 5, 6 or 7, by the mean or budget that varies."""
+        what, values = SWEEPS[self.setup.name]
+        return {value: solve(self.game(**{what: value})) for value in values}
+
+    @cached_property
+    def level_vectors(self) -> FloatArray:
+        """Random levels, shape (vectors, num_clients): each around a mean of its own."""
+        rng = np.random.default_rng(0)
+        shape = (self.settings.level_vectors, self.federation.num_clients)
+        middle = rng.uniform(np.log(0.05), np.log(0.7), (shape[0], 1))
+        return np.clip(np.exp(middle + rng.normal(0, 0.7, shape)), 0.02, 1.0)
+
+    @property
+    def compares_bound(self) -> bool:
+        """Whether this is the setup on which the bound is compared with what is measured."""
+        return self.setup.name == self.settings.setups[0]
+
+    def cells(self) -> list[Cell]:
+        """Return all runs that the setup needs."""
+        settings = self.settings
+        every = max(settings.rounds // 100, 1)
+        training = Training(
+            rounds=settings.rounds,
+            local_steps=settings.local_steps,
+            batch=settings.batch,
+            evaluate_every=every,
+        )
+        short = min(settings.rounds, round(settings.rounds * SPARE * SWEEP_TIME / self.setup.time))
+        cells: list[Cell] = []
+
+        def add(name: str, levels: FloatArray, seeds: int, **changes: Any) -> None:
+            chosen: dict[str, Any] = {"training": training} | changes
+            cells.extend(
+                Cell(self.setup.name, name, seed, levels, data=self.data,
+                     num_clients=settings.num_clients, **chosen)
+                for seed in range(seeds)
+            )  # fmt: skip
+
+        for name, outcome in self.outcomes.items():
+            add(name, outcome.levels, settings.seeds)
+        best = self.outcomes["equilibrium"].levels
+        add("difference", best, settings.seeds, aggregator="difference")
+        add("fedavg", best, settings.bias_seeds, aggregator="fedavg")
+        chosen = solve(self.game(), "subset").levels
+        add("subset", chosen, settings.bias_seeds, aggregator="fedavg")
+        add("full", np.ones_like(best), settings.bias_seeds)
+        what, _ = SWEEPS[self.setup.name]
+        for value, outcome in self.sweep.items():
+            if value != getattr(self.setup, what):
+                shorter = replace(training, rounds=short)
+                add(f"{what}={value:g}", outcome.levels, settings.seeds, training=shorter)
+        if self.compares_bound:
+            rounds = min(settings.rounds, settings.level_rounds)
+            shorter = replace(training, rounds=rounds, evaluate_every=rounds)
+            for i, levels in enumerate(self.level_vectors):
+                add(f"levels={i}", levels, 2, training=shorter)
+        return cells
+
+
+def begin(
+    settings: Settings,
+    name: str,
+    data: str | None,
+    store: Store,
+    report: Callable[[str], None] = lambda _: None,
+) -> Study:
+    """Return a setup calibrated, from the store or by pilots."""
+    setup = setup_of(name)
+    federation = federation_of(name, settings.num_clients, data)
+    training = Training(local_steps=settings.local_steps, batch=settings.batch)
+    digest = hashlib.sha256(engine_version().encode())
+    digest.update(inspect.getsource(calibration_code).encode())
+    digest.update(f"{federation.fingerprint}{training}".encode())
+    digest.update(f"{settings.pilot_repeats}{settings.pilot_rounds}".encode())
+    fingerprint = digest.hexdigest()
+    stored = store.load(f"{name} calibration", fingerprint)
+    if stored is None:
+        report(f"calibrating {name}")
+        start = time.perf_counter()
+        found = calibrate(
+            federation,
+            training=training,
+            checkpoints=settings.pilot_rounds,
+            repeats=settings.pilot_repeats,
+        )
+        own, least = own_optimum_losses(federation), best_loss(federation)
+        stored = {
+            "alpha": np.array(found.alpha),
+            "interval": np.array(found.interval),
+            "beta": np.array(found.beta),
+            "grad_norm": found.grad_norm,
+            "grad_norm_max": found.grad_norm_max,
+            "pilots": found.pilots,
+            "own": own,
+            "least": np.array(least),
+            "seconds": np.array(time.perf_counter() - start),
+        }
+        store.save(f"{name} calibration", fingerprint, stored)
+    calibration = Calibration(
+        alpha=float(stored["alpha"]),
+        interval=(float(stored["interval"][0]), float(stored["interval"][1])),
+        beta=float(stored["beta"]),
+        grad_norm=stored["grad_norm"],
+        grad_norm_max=stored["grad_norm_max"],
+        pilots=stored["pilots"],
+    )
+    return Study(
+        settings=settings,
+        setup=setup,
+        federation=federation,
+        data=data,
+        calibration=calibration,
+        own=stored["own"],
+        least=float(stored["least"]),
+        seconds=float(stored["seconds"]),
+    )
+
+
+def label(name: str) -> str:
+    """Return a scheme's word in results: its name, or that of its function."""
+    return name.rpartition(":")[2]
+
+
+def scheme_outcome(game: Game, name: str) -> Outcome:
+    """Price a game by a registered scheme, or by FILE.py:FUNCTION."""
+    if ":" not in name:
+        return solve(game, name)
+    path, _, function = name.rpartition(":")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise InputError(f"there is no scheme {name!r}: no Python file {path}.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        outcome = getattr(module, function)(game)
+    except Exception as error:
+        raise InputError(f"scheme {name!r} failed: {type(error).__name__}: {error}.") from error
+    if not isinstance(outcome, Outcome):
+        raise InputError(f"scheme {name!r} must return an Outcome; got {type(outcome).__name__}.")
+    return outcome

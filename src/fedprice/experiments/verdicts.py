@@ -1,0 +1,213 @@
+"""Verdicts: each claim of the paper, its number, ours with an interval, and whether it holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.experiments import paper
+from fedprice.experiments.measures import Estimate, on_grid
+from fedprice.experiments.results import Result, resample_indices, shown
+from fedprice.experiments.study import SWEEP_TIME, SWEEPS
+from fedprice.experiments.tables import rank_correlation, timed, utility_gain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from fedprice.experiments.results import Table
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["RULE", "Claim", "Verdict", "all_claims"]
+
+RULE = (
+    "A claim says that a number lies on one side of a limit. It holds if our whole 95 % interval "
+    "lies there, it does not if the whole interval lies on the other side; otherwise we cannot "
+    "tell."
+)
+
+
+class Verdict(StrEnum):
+    """What we found of a claim."""
+
+    HOLDS = "holds"
+    FAILS = "does not"
+    OPEN = "cannot tell"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim with both numbers.
+
+    Attributes
+    ----------
+    setup, text
+        Where it is made, and what it says.
+    paper
+        The paper's number, as text.
+    ours
+        Ours, with its interval.
+    limit, below
+        It claims a number below this limit, or above.
+    """
+
+    setup: str
+    text: str
+    paper: str
+    ours: Estimate
+    limit: float
+    below: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """Apply the rule.
+
+        Examples
+        --------
+        >>> [Claim("", "", "", Estimate(0.9, low, high), 1.0, True).verdict.value
+        ...  for low, high in ((0.8, 0.99), (0.8, 1.1), (1.05, 1.1), (1.1, float("nan")))]
+        ['holds', 'cannot tell', 'does not', 'cannot tell']
+        """
+        low, high = self.ours.low, self.ours.high
+        if math.isnan(low + high):
+            return Verdict.OPEN
+        if high < self.limit:
+            return Verdict.HOLDS if self.below else Verdict.FAILS
+        if low > self.limit:
+            return Verdict.FAILS if self.below else Verdict.HOLDS
+        return Verdict.OPEN
+
+    def row(self) -> dict[str, Any]:
+        """Return the claim as a row of the verdict table."""
+        return {
+            "setup": self.setup,
+            "claim": self.text,
+            "paper": self.paper,
+            "ours": self.ours,
+            "verdict": self.verdict.value,
+        }
+
+
+def all_claims(results: Sequence[Result], tables: Sequence[Table]) -> list[Claim]:
+    """Return every claim that the results speak to."""
+    claims: list[Claim] = []
+    for result in results:
+        claims += _time_claims(result) + _variance_claims(result) + _utility_claims(result)
+    for table in tables:
+        if table.key == "table-v":
+            claims += _payer_claims(table)
+    for result in results:
+        claims += _sweep_claims(result) + _bias_claims(result)
+        if result.study.compares_bound:
+            text = "The bound orders levels as training does: rank correlation"
+            claims.append(Claim(result.title, text, "–", rank_correlation(result), 0.0, False))
+    return claims
+
+
+def _time_claims(result: Result) -> list[Claim]:
+    claims = []
+    for what, printed in (("loss", paper.TIME_TO_LOSS), ("accuracy", paper.TIME_TO_ACCURACY)):
+        ratios, theirs = timed(result, what).ratios, printed[result.name]
+        claims += [
+            Claim(
+                result.title,
+                f"Proposed reaches the target {what} sooner than {other}: ratio of times",
+                shown(theirs["equilibrium"] / theirs[other]),
+                ratios[other],
+                1.0,
+                below=True,
+            )
+            for other in ("uniform", "weighted")
+        ]
+    return claims
+
+
+def _variance_claims(result: Result) -> list[Claim]:
+    def ratio(own: FloatArray, others: FloatArray) -> Any:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return own.std(axis=-1, ddof=1) / others.std(axis=-1, ddof=1)
+
+    return [
+        Claim(
+            result.title,
+            f"Proposed varies less than {other}: ratio of the final losses' std",
+            "smaller",
+            result.estimate(["equilibrium", other], ratio),
+            1.0,
+            below=True,
+        )
+        for other in ("uniform", "weighted")
+    ]
+
+
+def _utility_claims(result: Result) -> list[Claim]:
+    return [
+        Claim(
+            result.title,
+            f"Clients gain in total over {other}",
+            shown(gain),
+            utility_gain(result, other),
+            0.0,
+            below=False,
+        )
+        for other, gain in paper.UTILITY_GAIN[result.name].items()
+    ]
+
+
+def _payer_claims(table: Table) -> list[Claim]:
+    claims = []
+    for row in table.rows:
+        median, low, high = row["payers, median"], row["5 %"], row["95 %"]
+        if row["mean value"] > 0:
+            text = f"Some clients pay at a mean value of {row['mean value']:,}: how many"
+            ours = Estimate(median, low, high)
+            claims.append(Claim("Setup 1", text, str(row["paper"]), ours, 0.5, below=False))
+    return claims
+
+
+def _sweep_claims(result: Result) -> list[Claim]:
+    """Return what Figures 5 to 7 claim: the first against the last value that is varied."""
+    what, values = SWEEPS[result.name]
+    names = {
+        value: "equilibrium" if value == getattr(result.study.setup, what) else f"{what}={value:g}"
+        for value in values
+    }
+    # A lower cost, a higher value and a higher budget are each said to help.
+    worse, better = (values[-1], values[0]) if what == "mean_cost" else (values[0], values[-1])
+    word = {"mean_value": "mean value", "mean_cost": "mean cost", "budget": "budget"}[what]
+    end = min(SWEEP_TIME, *(float(c.time[-1]) for n in names.values() for c in result.curves[n]))
+    claims = []
+    for measure, falls in (("loss", True), ("accuracy", False)):
+        ends = [
+            on_grid(result.curves[names[value]], measure, end)[:, -1] for value in (better, worse)
+        ]
+        chosen = resample_indices(len(ends[0]))
+        gain = ends[0] - ends[1]
+        ours = Estimate.of(float(gain.mean()), gain[chosen].mean(axis=-1))
+        text = (
+            f"A {word} of {better:,} gives a {'lower loss' if falls else 'higher accuracy'} than "
+            f"{worse:,} after {end:,.0f} s: difference"
+        )
+        printed = "lower" if falls else "higher"
+        claims.append(Claim(result.title, text, printed, ours, 0.0, below=falls))
+    return claims
+
+
+def _bias_claims(result: Result) -> list[Claim]:
+    return [
+        Claim(
+            result.title,
+            f"Unbiased aggregation ends at a lower loss than {words}: difference",
+            "–",
+            result.estimate(["equilibrium", name], lambda a, b: (a - b).mean(axis=-1)),
+            0.0,
+            below=True,
+        )
+        for words, name in (("a fixed subset", "subset"), ("FedAvg over joiners", "fedavg"))
+    ]

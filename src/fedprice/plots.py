@@ -1,0 +1,34 @@
+"""How figures look, with matplotlib (extra `plot`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.errors import require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["COLORS", "MARKERS", "new_figure"]
+
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#8c510a")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+
+
+def new_figure(panels: int = 1, widths: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels side by side, on no screen and with no global state."""
+    require("matplotlib", "plot")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4 * panels, 3.6), dpi=144, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, panels, squeeze=False, width_ratios=widths)[0]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(color="0.5", alpha=0.18)
+        axis.set_axisbelow(True)
+    return figure, list(axes)
