@@ -13,6 +13,7 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	rm -f src/fedprice/learning/__pycache__/*.nb[ci]  # numba looks at the changes of one file only
 	$(BIN)/pytest
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}

@@ -15,6 +15,7 @@ import numpy as np
 from fedprice.bound import Bound, random_loss
 from fedprice.errors import InputError
 from fedprice.learning import Training, simulate_runs
+from fedprice.learning.draws import PILOTS, key
 from fedprice.learning.optimum import best_loss
 from fedprice.learning.oracle import gradient, with_bias
 
@@ -99,6 +100,8 @@ def calibrate(
     """
     if len(set(levels)) < 2 or not all(0 < q <= 1 for q in levels):
         raise InputError(f"`levels` must be two or more different ones in (0, 1]; got {levels}.")
+    if not checkpoints or min(checkpoints) < 1:
+        raise InputError(f"`checkpoints` must be rounds, at least 1; got {checkpoints}.")
     if repeats < 2:
         raise InputError(f"`repeats` must be at least 2; got {repeats}.")
     rounds = np.array(sorted(checkpoints))
@@ -106,7 +109,9 @@ def calibrate(
     pilot = replace(training or Training(), rounds=int(rounds[-1]), evaluate_every=every)
     weight = federation.weight
     vectors = [np.clip(weight / max_weight, q, 1.0) for q in sorted(levels)]
-    runs = [(q, seed + repeat) for q in vectors for repeat in range(repeats)]
+    # Seeds of their own: pilots share no coin with the runs that they price.
+    seeds = [key(seed, PILOTS, repeat, 0) >> 1 for repeat in range(repeats)]
+    runs = [(q, one) for q in vectors for one in seeds]
     histories = simulate_runs(federation, runs, training=pilot, threads=threads, progress=progress)
 
     losses = np.array([h.loss[np.searchsorted(h.rounds, rounds)] for h in histories])

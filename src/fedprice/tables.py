@@ -5,18 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import zipfile
+import zlib
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy.typing as npt
     import polars as pl
 
-__all__ = ["TABLE_SUFFIXES", "check_output", "csv_text", "read_table", "whole_file", "write_table"]
+__all__ = [
+    "BROKEN",
+    "TABLE_SUFFIXES",
+    "check_output",
+    "csv_text",
+    "load_arrays",
+    "read_table",
+    "whole_file",
+    "write_table",
+]
 
 TABLE_SUFFIXES = (".csv", ".parquet")
 
@@ -111,6 +125,16 @@ def check_output(path: str | Path, suffixes: tuple[str, ...], *, force: bool = F
     if path.exists() and not force:
         raise InputError(f"{path} exists; choose another name, or overwrite it with --force.")
     return path
+
+
+# What reading an npz raises that is cut short, altered, or something else.
+BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+
+
+def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of an npz file; raises one of BROKEN if it is none."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
 
 
 @contextmanager

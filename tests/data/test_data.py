@@ -106,6 +106,37 @@ def test_empty_client() -> None:
         )
 
 
+def test_clients_that_do_not_fit() -> None:
+    whole = ([[1.0], [2.0]], [0, 1])
+    for clients, message in (
+        ([([[1.0], [2.0]], [0]), ([[1.0]], [0, 1])], "client 0 of toy must have a row"),
+        ([([], []), whole], "client 0 of toy has none"),
+        ([([[1.0]], [0.7])], "labels of client 0 of toy must be whole"),
+        ([([[1.0]], [2**32 + 1])], "labels of client 0 of toy must be whole"),
+        ([([[1.0, 2.0]], [0])], "client 0 of toy has 2 features a sample, the test set 1"),
+        ([], "toy needs at least one client"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Federation.of("toy", clients, whole, num_classes=2)
+    x, y = np.zeros((3, 1), np.float32), np.zeros(3, np.int32)
+    with pytest.raises(InputError, match="`offsets` of toy must run from 0 to 3"):
+        Federation("toy", x, y, np.array([0, 9]), x, y, num_classes=2)
+
+
+def test_synthetic_follows_its_recipe() -> None:
+    """Between clients, feature means have variance β² + 1. 2,000 clients, five standard errors.
+
+    α moves all classes of a client alike, so it moves no label: a quirk of the recipe.
+    """
+    for beta in (0.0, 4.0):
+        federation = synthetic(1.0, beta, num_clients=2000, samples=200_000, seed=3)
+        means = np.array([federation.client(n)[0][:, -1].mean() for n in range(2000)])
+        # The last feature hardly varies within a client: 60^-1.2 over 50 samples or more.
+        assert means.var() == pytest.approx(beta**2 + 1, rel=5 * np.sqrt(2 / 2000) + 0.001)
+    same, other = (synthetic(alpha, 1.0, num_clients=20, samples=4000) for alpha in (0.0, 3.0))
+    assert np.array_equal(same.labels, other.labels)
+
+
 def test_unknown_and_missing_data(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Did you mean 'mnist'"):
         sources.load_images("minst")
@@ -133,10 +164,10 @@ def idx(array: np.ndarray) -> bytes:
 
 
 ARRAYS = {
-    "train-images-idx3-ubyte": np.arange(3 * 4).reshape(3, 2, 2),
-    "train-labels-idx1-ubyte": np.array([1, 2, 3]),
+    "train-images-idx3-ubyte": np.arange(10 * 4).reshape(10, 2, 2),
+    "train-labels-idx1-ubyte": np.arange(10),
     "t10k-images-idx3-ubyte": np.random.default_rng(0).integers(0, 256, (1000, 28, 28)),
-    "t10k-labels-idx1-ubyte": np.array([7]),
+    "t10k-labels-idx1-ubyte": np.arange(1000) % 10,
 }
 PACKED = {name: gzip.compress(idx(array), mtime=0) for name, array in ARRAYS.items()}
 KNOWN = {
@@ -164,7 +195,32 @@ def test_fetch_reads_packed_and_plain_files(
     images = sources.load_images("mnist")
     assert [p.name for p in cache.iterdir()] == [path.name] == ["mnist.npz"]
     assert np.array_equal(images.x_train, ARRAYS["train-images-idx3-ubyte"])
-    assert images.y_test.tolist() == [7]
+    assert images.y_test[:3].tolist() == [0, 1, 2]
+    assert images.origin == "official split"
+
+
+def test_other_files_are_not_taken_for_a_data_set(tmp_path: Path) -> None:
+    """Digits are not letters, floats are not pixels, and a changed byte is noticed."""
+    path = tmp_path / "own.npz"
+    x, y = np.arange(400, dtype=np.uint8).reshape(100, 2, 2), np.arange(100) % 10
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    assert sources.load_images("mnist", path).origin == "a file of one's own"
+    with pytest.raises(InputError, match="is not emnist: labels of y_train must be all of 0 to 25"):
+        sources.load_images("emnist", path)
+    content = path.read_bytes()
+    for spot in range(40, len(content) - 400, 97):
+        path.write_bytes(content[:spot] + bytes([content[spot] ^ 1]) + content[spot + 1 :])
+        try:
+            same = sources.load_images("mnist", path)
+        except InputError:
+            continue
+        assert np.array_equal(same.x_train, x)  # a byte of no meaning
+    np.savez(path, x_train=x / 255, y_train=y, x_test=x, y_test=y)
+    with pytest.raises(InputError, match="x_train must be images of type uint8"):
+        sources.load_images("mnist", path)
+    np.savez(path, x_train=x, y_train=y[:-1], x_test=x, y_test=y)
+    with pytest.raises(InputError, match="and y_train a label each"):
+        sources.load_images("mnist", path)
 
 
 @pytest.fixture

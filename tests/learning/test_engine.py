@@ -1,5 +1,8 @@
 """The engine: equal to the oracle, to itself on any threads, and to itself after a stop."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +22,12 @@ from fedprice.learning import (
     History,
     HorvitzThompson,
     Training,
+    engine,
     oracle,
     simulate,
     simulate_runs,
 )
-from fedprice.learning.draws import batch_rows
+from fedprice.learning.draws import DELIVERIES, batch_rows, joiners, key, uniform
 from fedprice.learning.layout import prepared
 
 FloatArray = npt.NDArray[np.float32]
@@ -149,10 +153,66 @@ def test_resumed_is_uninterrupted(federation: Federation, tmp_path: Path) -> Non
 
 def test_divergence_names_client_round_and_weight(federation: Federation) -> None:
     wild = Training(rounds=50, local_steps=20, rate=Decay(10.0, 1.0), l2=1.0)
-    with pytest.raises(
-        DivergedError, match=r"after round \d+; the largest weight a/q .* client \d"
-    ):
+    with pytest.raises(DivergedError, match=r"after round \d+: the update of client \d+ is not"):
         simulate(federation, 0.3, training=wild)
+    run = engine._Run(
+        federation, LEVELS, np.ones(8), TRAINING, HorvitzThompson(), clock=None, seed=0
+    )
+    largest = int(np.argmax(federation.weight[:3] / LEVELS[:3]))
+    message = f"after round 5; the largest weight a/q .*, of client {largest} at level"
+    with pytest.raises(DivergedError, match=message):
+        run.require_finite(np.array([np.inf]), np.arange(3), np.zeros((3, 1), np.float32), 4)
+
+
+def test_one_failed_run_stops_the_others(federation: Federation) -> None:
+    """An error, or Ctrl-C, in one of many runs ends all of them at their next round."""
+    seen = 0
+
+    def progress(done: int) -> None:
+        nonlocal seen
+        seen += 1
+        if done == 3:
+            raise KeyboardInterrupt
+
+    runs = [(LEVELS, seed) for seed in range(40)]
+    with pytest.raises(KeyboardInterrupt):
+        simulate_runs(federation, runs, training=TRAINING, progress=progress, threads=2)
+    assert seen < 40
+    with pytest.raises(InputError, match="`checkpoint` belongs to one run"):
+        simulate_runs(federation, runs, checkpoint="x.npz")
+
+
+def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
+    """Without a compiled cache, with one, and again: the same model."""
+    program = (
+        "from fedprice.data import synthetic; import fedprice.learning as fl; import hashlib; "
+        "f = synthetic(num_clients=6, samples=600); "
+        "h = fl.simulate(f, 0.7, training=fl.Training(rounds=4, local_steps=30)); "
+        "print(hashlib.sha256(h.model.tobytes()).hexdigest())"
+    )
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True
+        ).stdout
+        for _ in range(3)
+    }
+    assert len(prints) == 1
+
+
+def test_checkpoints_know_their_learning_rate(federation: Federation, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    fast, slow = replace(TRAINING, rate=lambda _: 0.1), replace(TRAINING, rate=lambda _: 0.02)
+    simulate(federation, LEVELS, training=fast, checkpoint=path)
+    with pytest.raises(InputError, match="the checkpoint of another run"):
+        simulate(federation, LEVELS, training=slow, checkpoint=path)
+    again = replace(TRAINING, rate=lambda _: 0.1)
+    whole = simulate(federation, LEVELS, training=again)
+    assert same(whole, simulate(federation, LEVELS, training=again, checkpoint=path))
+    for cut in (10, 1000, 3000):
+        path.write_bytes(path.read_bytes()[:-cut])
+        with pytest.raises(InputError, match="is no checkpoint"):
+            simulate(federation, LEVELS, training=again, checkpoint=path)
 
 
 def test_lost_deliveries_are_weighed_up(federation: Federation) -> None:
@@ -161,6 +221,29 @@ def test_lost_deliveries_are_weighed_up(federation: Federation) -> None:
     assert all_come.joined.tolist() == [8] * 12
     assert 0 < half.joined.mean() < 8
     assert half.largest_weight.max() == pytest.approx(federation.weight.max() / 0.5)
+
+
+def test_the_aggregator_gets_levels_times_delivery(federation: Federation) -> None:
+    """One round: the model is the sum of a / (q ρ) times the updates of those who delivered."""
+    one = replace(TRAINING, rounds=1)
+    rho = np.linspace(0.4, 0.9, 8)
+    alone = [
+        simulate(federation, np.eye(8)[n], training=one, seed=5).model / federation.weight[n]
+        for n in range(8)
+    ]
+    history = simulate(federation, LEVELS, training=one, delivery=rho, seed=5)
+    heads = [n for n in joiners(5, 0, LEVELS) if uniform(key(5, DELIVERIES, 0, int(n))) < rho[n]]
+    assert history.joined.tolist() == [len(heads)]
+    expected = sum(federation.weight[n] / (LEVELS[n] * rho[n]) * alone[n] for n in heads)
+    assert history.model == pytest.approx(expected, abs=1e-5 * np.abs(expected).max())
+
+
+def test_who_does_not_deliver_still_takes_time(federation: Federation) -> None:
+    clock = Clock(compute=np.arange(1.0, 9.0), transfer=np.ones(8))
+    lost = np.ones(8)
+    lost[7] = 0.0
+    history = simulate(federation, 1.0, training=TRAINING, delivery=lost, clock=clock)
+    assert history.time[-1] == pytest.approx(12 * 9.0)
 
 
 def test_nobody_joins_nothing_changes(federation: Federation) -> None:
@@ -176,7 +259,10 @@ def test_simulated_time(federation: Federation) -> None:
     history = simulate(federation, LEVELS, training=TRAINING, clock=clock)
     assert (np.diff(history.time) > 0).all()
     shared = replace(clock, shared=True)
-    assert shared.round_time(np.arange(8)) > clock.round_time(np.arange(8))
+    both = np.array([1, 4])
+    assert shared.round_time(both) == max(clock.compute[both]) + clock.transfer[both].sum()
+    own = clock.compute[both] + clock.transfer[both]
+    assert clock.round_time(both) == own.max()
     assert clock.round_time(np.array([2])) == clock.compute[2] + clock.transfer[2]
 
 
@@ -186,6 +272,9 @@ def test_simulated_time(federation: Federation) -> None:
         ({"levels": 1.5}, "`levels` must lie between 0 and 1"),
         ({"levels": [0.5, 0.5]}, r"`levels` must have shape \(8,\)"),
         ({"levels": 0.5, "delivery": np.nan}, "`delivery` must lie between 0 and 1"),
+        ({"levels": 0.5, "clock": Clock([1.0], [1.0])}, "`clock` must have 8 clients; got 1"),  # type: ignore[arg-type]
+        ({"levels": 0.5, "threads": -1}, "`threads` must be at least 1"),
+        ({"levels": 0.5, "seed": 2**63}, "`seed` must be a whole number from 0"),
     ],
 )
 def test_bad_input(federation: Federation, change: dict[str, object], message: str) -> None:
@@ -198,6 +287,11 @@ def test_bad_training() -> None:
         Training(rounds=0)
     with pytest.raises(InputError, match="`l2` must be at least 0"):
         Training(l2=-1)
+    with pytest.raises(InputError, match="`rate` must be a function"):
+        Training(rate=0.1)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="`rate` must be above 0"):
+        Training(rate=Decay(-1, 2))
+    assert Training(rounds=np.int64(5)).rounds == 5  # type: ignore[arg-type]
 
 
 def test_many_clients_in_one_process() -> None:

@@ -36,7 +36,7 @@ def simulate(
 
     from fedprice.calibrate import calibrate
     from fedprice.experiments import setup_of
-    from fedprice.learning import Training, simulate_runs
+    from fedprice.learning import FedAvg, HorvitzThompson, Training, simulate_runs
 
     delivery = Delivery(output, None, format_, force)
     chosen = setup_of(setup)
@@ -46,23 +46,28 @@ def simulate(
     outcomes = [solve(game, name) for name in dict.fromkeys(scheme)]
     for outcome in outcomes:
         require_feasible(outcome)
-    runs = [(outcome.levels, seed) for outcome in outcomes for seed in range(seeds)]
+    total = len(outcomes) * seeds
     lock, done = threading.Lock(), 0
-    with rounds_bar(f"{len(runs)} runs") as tell:
+    with rounds_bar(f"{total} runs") as tell:
 
         def progress(_: int) -> None:
             nonlocal done
             with lock:
                 done += 1
-                tell(done, len(runs) * rounds, "")
+                tell(done, total * rounds, "")
 
-        histories = simulate_runs(
-            federation,
-            runs,
-            training=Training(rounds=rounds),
-            clock=chosen.clock(federation),
-            progress=progress,
-        )
+        histories = [
+            simulate_runs(
+                federation,
+                [(outcome.levels, seed) for seed in range(seeds)],
+                training=Training(rounds=rounds),
+                # A fixed subset is what plain averaging is for; nothing makes it unbiased.
+                aggregator=FedAvg() if outcome.scheme == "subset" else HorvitzThompson(),
+                clock=chosen.clock(federation),
+                progress=progress,
+            )
+            for outcome in outcomes
+        ]
     rows = pl.DataFrame(
         [
             {
@@ -70,14 +75,13 @@ def simulate(
                 "status": outcome.status.value,
                 "spend": outcome.spend,
                 "joiners": float(np.mean([h.joined.mean() for h in own])),
-                "expected_loss": outcome.expected_loss,
+                "excess_by_bound": outcome.expected_loss,
                 "loss": float(np.mean([h.loss[-1] for h in own])),
                 "loss_std": float(np.std([h.loss[-1] for h in own])),
                 "accuracy": float(np.mean([h.accuracy[-1] for h in own])),
                 "time": float(np.mean([h.time[-1] for h in own])),
             }
-            for i, outcome in enumerate(outcomes)
-            for own in [histories[i * seeds : (i + 1) * seeds]]
+            for outcome, own in zip(outcomes, histories, strict=True)
         ]
     )
     delivery.send(

@@ -57,6 +57,11 @@ class Federation:
 
     def __post_init__(self) -> None:
         sizes = np.diff(self.offsets)
+        if self.offsets.size and (self.offsets[0], self.offsets[-1]) != (0, len(self.labels)):
+            raise InputError(
+                f"`offsets` of {self.name} must run from 0 to {len(self.labels)}, the number of "
+                f"labels; got {self.offsets[0]} to {self.offsets[-1]}."
+            )
         if sizes.size == 0 or (sizes < 1).any():
             empty = int(np.argmax(sizes < 1)) if sizes.size else 0
             raise InputError(f"every client needs data; client {empty} of {self.name} has none.")
@@ -88,14 +93,23 @@ class Federation:
         num_classes: int,
     ) -> Federation:
         """Return a federation of one (features, labels) pair a client."""
-        sizes = [np.shape(labels)[0] for _, labels in clients]
+        if not clients:
+            raise InputError(f"{name} needs at least one client.")
+        parts = [_arrays(f"client {n} of {name}", x, y) for n, (x, y) in enumerate(clients)]
+        test_x, test_y = _arrays(f"the test set of {name}", *test)
+        for n, (x, _) in enumerate(parts):
+            if x.shape[1] != test_x.shape[1]:
+                raise InputError(
+                    f"client {n} of {name} has {x.shape[1]} features a sample, the test set "
+                    f"{test_x.shape[1]}."
+                )
         return cls(
             name=name,
-            features=np.concatenate([np.asarray(x, np.float32) for x, _ in clients]),
-            labels=np.concatenate([np.asarray(y, np.int32) for _, y in clients]),
-            offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-            test_features=np.asarray(test[0], np.float32),
-            test_labels=np.asarray(test[1], np.int32),
+            features=np.concatenate([x for x, _ in parts]),
+            labels=np.concatenate([y for _, y in parts]),
+            offsets=np.cumsum([0, *(y.size for _, y in parts)]),
+            test_features=test_x,
+            test_labels=test_y,
             num_classes=num_classes,
         )
 
@@ -140,3 +154,20 @@ class Federation:
             digest.update(f"\0{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+
+def _arrays(
+    whose: str, features: npt.ArrayLike, labels: npt.ArrayLike
+) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
+    x, y = np.asarray(features, np.float32), np.asarray(labels)
+    if y.size == 0:
+        raise InputError(f"every client needs data; {whose} has none.")
+    if x.ndim != 2 or y.shape != x.shape[:1]:
+        raise InputError(
+            f"{whose} must have a row of features a label; got {x.shape} features and {y.shape} "
+            "labels."
+        )
+    whole = y.astype(np.int32)
+    if not np.array_equal(whole, y):
+        raise InputError(f"labels of {whose} must be whole numbers.")
+    return x, whole

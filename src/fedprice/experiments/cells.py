@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-import zipfile
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
@@ -28,7 +27,7 @@ from fedprice.learning import (
     run_fingerprint,
     simulate,
 )
-from fedprice.tables import whole_file
+from fedprice.tables import BROKEN, load_arrays, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,11 +142,10 @@ class Store:
         """Return a stored result, or nothing if there is none that can be trusted."""
         path = self.path(name, fingerprint)
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                arrays = {key: stored[key] for key in stored.files}
+            arrays = load_arrays(path)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        except BROKEN:
             self.report(f"{path} is broken; it is computed anew.")
             return None
         if str(arrays.pop("fingerprint", "")) != fingerprint:

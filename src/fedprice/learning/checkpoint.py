@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.errors import InputError
-from fedprice.tables import whole_file
+from fedprice.tables import BROKEN, load_arrays, whole_file
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -28,10 +28,9 @@ def save_checkpoint(
 def load_checkpoint(path: str | Path, fingerprint: str) -> dict[str, npt.NDArray[Any]]:
     """Read the arrays of a run; refuse those of another one."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        arrays = load_arrays(Path(path))
         kept = str(arrays.pop("fingerprint"))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (*BROKEN, KeyError) as error:
         raise InputError(f"{path} is no checkpoint; remove it to start anew.") from error
     if kept != fingerprint:
         raise InputError(

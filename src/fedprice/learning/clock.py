@@ -40,7 +40,8 @@ class Clock:
 
     def __post_init__(self) -> None:
         for name in ("compute", "transfer"):
-            times = getattr(self, name)
+            times = np.asarray(getattr(self, name), np.float64)
+            object.__setattr__(self, name, times)
             if times.ndim != 1 or not (np.isfinite(times) & (times >= 0)).all():
                 raise InputError(f"`{name}` must be finite seconds, at least 0, one a client.")
         if self.compute.shape != self.transfer.shape:

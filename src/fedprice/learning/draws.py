@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_rows", "coin_uniforms", "joiners"]
 
-COINS, BATCHES, DELIVERIES = 1, 2, 3  # streams
+COINS, BATCHES, DELIVERIES, PILOTS = 1, 2, 3, 4  # streams
 _MASK = (1 << 64) - 1
 
 

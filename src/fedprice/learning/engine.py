@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from concurrent.futures import Executor, ThreadPoolExecutor
+import threading
+from concurrent.futures import FIRST_EXCEPTION, Executor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -93,6 +94,14 @@ def simulate(
     """
     training = training or Training()
     aggregator = aggregator or HorvitzThompson()
+    if clock is not None and clock.compute.size != federation.num_clients:
+        raise InputError(
+            f"`clock` must have {federation.num_clients} clients; got {clock.compute.size}."
+        )
+    if threads is not None and threads < 1:
+        raise InputError(f"`threads` must be at least 1; got {threads}.")
+    if not 0 <= seed < 2**63:
+        raise InputError(f"`seed` must be a whole number from 0 to 2^63 − 1; got {seed}.")
     q = _probabilities("levels", levels, federation.num_clients)
     rho = _probabilities("delivery", 1.0 if delivery is None else delivery, federation.num_clients)
     run = _Run(federation, q, rho, training, aggregator, clock, seed)
@@ -126,15 +135,34 @@ def simulate_runs(
     **settings
         As for `simulate`.
     """
+    if "checkpoint" in settings:
+        raise InputError("`checkpoint` belongs to one run; give it to `simulate`.")
     prepared(federation, (settings.get("training") or Training()).seen)  # once, before the threads
+    stopping = threading.Event()
+
+    def tell(done: int) -> None:
+        if stopping.is_set():
+            raise _StoppedError
+        if progress is not None:
+            progress(done)
+
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
-        started = [
-            pool.submit(
-                simulate, federation, levels, seed=seed, threads=1, progress=progress, **settings
-            )
-            for levels, seed in runs
-        ]
-        return [run.result() for run in started]
+        try:
+            started = [
+                pool.submit(
+                    simulate, federation, levels, seed=seed, threads=1, progress=tell, **settings
+                )
+                for levels, seed in runs
+            ]
+            wait(started, return_when=FIRST_EXCEPTION)
+            return [run.result() for run in started]
+        finally:
+            stopping.set()
+            pool.shutdown(cancel_futures=True)
+
+
+class _StoppedError(Exception):
+    """Ends a run whose results nobody waits for any more."""
 
 
 def run_fingerprint(
@@ -168,8 +196,11 @@ class _Run:
     def fingerprint(self) -> str:
         """What determines the run."""
         digest = hashlib.sha256(self.federation.fingerprint.encode())
-        digest.update(f"{self.training}{self.aggregator}{self.seed}".encode())
-        for array in (self.levels, self.delivery):
+        training = self.training
+        plain = (training.rounds, training.local_steps, training.batch, training.l2)
+        digest.update(f"{plain}{training.evaluate_every}{self.aggregator.name}{self.seed}".encode())
+        rates = np.array([training.rate(r) for r in range(training.rounds)])
+        for array in (rates, self.levels, self.delivery):
             digest.update(np.ascontiguousarray(array).data)
         if self.clock is not None:
             digest.update(f"{self.clock.shared}{self.clock.idle}".encode())
@@ -225,7 +256,7 @@ class _Run:
             updates, norms = self.updates(data, joined, small, r, pool, threads)
             step = self.aggregator.step(state, joined, updates, weight, arrival)
             model += step.reshape(model.shape)
-            self.require_finite(model, joined, weight, arrival, r)
+            self.require_finite(model, joined, updates, r)
             record["joined"][r] = joined.size
             if joined.size:
                 record["largest_weight"][r] = (weight[joined] / arrival[joined]).max()
@@ -287,19 +318,26 @@ class _Run:
         self,
         model: FloatArray,
         joined: npt.NDArray[np.int64],
-        weight: FloatArray,
-        arrival: FloatArray,
+        updates: npt.NDArray[np.float32],
         r: int,
     ) -> None:
         """Stop with a clear error if the model is no longer finite, or about to be."""
         if np.isfinite(model).all() and np.abs(model).max() < np.finfo(np.float32).max:
             return
-        largest = int(joined[np.argmax(weight[joined] / arrival[joined])])
+        where = f"the model is no longer finite after round {r + 1}"
+        broken = ~np.isfinite(updates).all(axis=1)
+        if broken.any():
+            client = int(joined[np.argmax(broken)])
+            raise DivergedError(
+                f"{where}: the update of client {client} is not. Lower the learning rate, or look "
+                "at the scale of its features."
+            )
+        weights = self.federation.weight[joined] / (self.levels * self.delivery)[joined]
+        largest = int(np.argmax(weights))
         raise DivergedError(
-            f"the model is no longer finite after round {r + 1}; the largest weight a/q of that "
-            f"round was {weight[largest] / arrival[largest]:.3g}, of client {largest} at level "
-            f"{self.levels[largest]:.3g}. Raise its level (a floor of a / w_max bounds weights), "
-            "or lower the learning rate."
+            f"{where}; the largest weight a/q of that round was {weights[largest]:.3g}, of client "
+            f"{joined[largest]} at level {self.levels[joined[largest]]:.3g}. Raise its level (a "
+            "floor of a / w_max bounds weights), or lower the learning rate."
         )
 
     def history(self, record: dict[str, npt.NDArray[Any]], model: FloatArray) -> History:

@@ -25,13 +25,13 @@ from fedprice.learning.products import dots, power_of_two, step_block
 __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "update_clients"]
 
 f4, u8 = np.float32, np.uint64
-_compiled = nb.njit(nogil=True, fastmath=True, cache=True, error_model="numpy", boundscheck=False)
-_exact = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
+# No fastmath: it rounds differently in a process that compiles and in one that loads the cache.
+_compiled = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
 
 ROWS = 64  # at a time, where many pass
 
 
-@_exact
+@_compiled
 def mix(z):
     z = z + u8(0x9E3779B97F4A7C15)
     z = (z ^ (z >> u8(30))) * u8(0xBF58476D1CE4E5B9)
@@ -39,17 +39,17 @@ def mix(z):
     return z ^ (z >> u8(31))
 
 
-@_exact
+@_compiled
 def key(seed, stream, round_, client):
     return mix(mix(mix(mix(u8(seed)) + u8(stream)) + u8(round_)) + u8(client))
 
 
-@_exact
+@_compiled
 def uniform(z):
     return (z >> u8(11)) * 2.0**-53
 
 
-@_exact
+@_compiled
 def draw_joiners(seed, round_, highest, joined):
     """Write the clients that join a round into `joined`; return how many."""
     size = highest.size // 2

@@ -45,7 +45,7 @@ def optimum(
         loss, gradient = loss_and_gradient(x, y, model, num_classes, block, pool)
         return loss + l2 / 2 * float(flat @ flat), gradient.ravel() + l2 * flat
 
-    options = {"maxiter": 1000, "ftol": 1e-10, "gtol": 1e-5}
+    options = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-13, "gtol": 1e-7}
     start = np.zeros(classes * x.shape[1])
     found = minimize(both, start, jac=True, method="L-BFGS-B", options=options)
     return found.x.reshape(shape).astype(np.float32), float(found.fun)

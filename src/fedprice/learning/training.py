@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,9 +83,14 @@ class Training:
 
     def __post_init__(self) -> None:
         for name in ("rounds", "local_steps", "batch", "evaluate_every"):
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1):
+            value = getattr(self, name)
+            if not (isinstance(value, int | np.integer) and value >= 1):
                 raise InputError(
                     f"`{name}` must be a whole number, at least 1; got {getattr(self, name)}."
                 )
+        if not callable(self.rate):
+            raise InputError(f"`rate` must be a function of the round; got {self.rate!r}.")
+        if not 0 < self.rate(0) < np.inf:
+            raise InputError(f"`rate` must be above 0 and finite; got {self.rate(0)} in round 0.")
         if not 0 <= self.l2 < 1e6:
             raise InputError(f"`l2` must be at least 0; got {self.l2}.")

@@ -26,7 +26,7 @@ class Aggregator(Protocol):
 
     @property
     def name(self) -> str:
-        """A word for results."""
+        """A word for results and checkpoints: what aggregates differently needs another."""
 
     def start(self, num_clients: int, size: int) -> State:
         """Return what the aggregator remembers before the first round."""
