@@ -56,3 +56,19 @@ def test_difference_remembers() -> None:
     Difference().step(state, joined, UPDATES[joined], WEIGHT, LEVELS)
     assert np.array_equal(state["last"][joined], UPDATES[joined])
     assert state["expected"] == pytest.approx(WEIGHT @ state["last"], abs=1e-7)
+
+
+@pytest.mark.parametrize("aggregator", [HorvitzThompson(), FedAvg(), Difference()])
+def test_a_round_in_parts_is_the_round(aggregator: Aggregator) -> None:
+    joined = np.array([0, 2, 3, 5, 8, 9])
+    states = [aggregator.start(COUNT, SIZE) for _ in range(2)]
+    for state in states:  # so that there is something to remember
+        aggregator.step(state, joined[2:4], UPDATES[joined[2:4]], WEIGHT, LEVELS)
+    whole = aggregator.step(states[0], joined, UPDATES[joined] + 1, WEIGHT, LEVELS)
+    parts = sum(
+        aggregator.step(states[1], some, UPDATES[some] + 1, WEIGHT, LEVELS, joined)
+        for some in (joined[:1], joined[1:4], joined[4:])
+    )
+    assert parts == pytest.approx(whole, abs=1e-7)
+    for name, array in states[0].items():
+        assert states[1][name] == pytest.approx(array, abs=1e-7)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 
@@ -304,3 +305,17 @@ def test_many_clients_in_one_process() -> None:
         federation, 1e-3, training=Training(rounds=3, local_steps=2, evaluate_every=3)
     )
     assert 50 < history.joined.mean() < 150
+
+
+def test_memory_does_not_grow_with_the_joiners() -> None:
+    """2,000 updates of 40 kB a round, but no more than a few of them at a time."""
+    x = np.random.default_rng(0).random((2000, 400), dtype=np.float32)
+    y = np.arange(2000, dtype=np.int32) % 25
+    federation = Federation("wide", x, y, np.arange(2001), x[:1], y[:1], num_classes=25)
+    training = Training(rounds=1, local_steps=1, batch=1)
+    simulate(federation, 0.001, training=training)  # compiles, and pads the data
+    tracemalloc.start()
+    simulate(federation, 1.0, training=training)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 15e6

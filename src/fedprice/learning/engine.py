@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["DivergedError", "run_fingerprint", "simulate", "simulate_runs"]
 
 
+PART = 64  # updates held at a time
+
+
 class DivergedError(FedpriceError):
     """The model stopped being finite; the message says where and what to do."""
 
@@ -253,17 +256,19 @@ class _Run:
                 break
             heads = buffer[: kernels.draw_joiners(self.seed, r, highest, buffer)]
             joined = self.delivered(r, heads)
-            updates, norms = self.updates(data, joined, small, r, pool, threads)
-            step = self.aggregator.step(state, joined, updates, weight, arrival)
-            model += step.reshape(model.shape)
-            self.require_finite(model, joined, updates, r)
+            for first in range(0, max(joined.size, 1), PART):
+                some = joined[first : first + PART]
+                updates, norms = self.updates(data, some, small, r, pool, threads)
+                step = self.aggregator.step(state, some, updates, weight, arrival, joined)
+                model += step.reshape(model.shape)
+                self.require_finite(model, some, updates, r)
+                record["squares"][some] += norms[:, 0]
+                record["squares_max"][some] = np.maximum(record["squares_max"][some], norms[:, 1])
+                record["updates_seen"][some] += 1
             record["joined"][r] = joined.size
             if joined.size:
                 record["largest_weight"][r] = (weight[joined] / arrival[joined]).max()
             record["time"] += 1.0 if self.clock is None else self.clock.round_time(heads)
-            record["squares"][joined] += norms[:, 0]
-            record["squares_max"][joined] = np.maximum(record["squares_max"][joined], norms[:, 1])
-            record["updates_seen"][joined] += 1
             if progress is not None:
                 progress(r + 1)
         return self.history(record, model)
@@ -288,7 +293,7 @@ class _Run:
         kernels = require("fedprice.learning.kernels", "learn")
         training = self.training
         if len(self.room) < joined.size:
-            self.room = aligned(joined.size, *model.shape)
+            self.room = aligned(min(joined.size + 4, PART), *model.shape)
         updates = self.room[: joined.size]
         norms = np.empty((joined.size, 2))
 

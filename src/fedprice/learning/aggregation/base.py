@@ -38,8 +38,11 @@ class Aggregator(Protocol):
         updates: npt.NDArray[np.float32],
         weight: FloatArray,
         arrival: FloatArray,
+        everyone: npt.NDArray[np.int64] | None = None,
     ) -> FloatArray:
         """Return the step of the model, shape (size,), and update the state in place.
+
+        A round of many updates comes in parts, whose steps are added.
 
         Parameters
         ----------
@@ -51,6 +54,8 @@ class Aggregator(Protocol):
             Their updates w_n − w, shape (len(joined), size).
         weight, arrival
             a_n, and q_n ρ_n, of all clients, shape (num_clients,).
+        everyone
+            All clients whose updates arrive in this round, if `joined` is only part of them.
         """
 
 

@@ -39,11 +39,14 @@ class Difference:
         updates: npt.NDArray[np.float32],
         weight: FloatArray,
         arrival: FloatArray,
+        everyone: npt.NDArray[np.int64] | None = None,
     ) -> FloatArray:
         """Return the estimate, and remember the updates that arrived."""
         last, expected = state["last"], state["expected"]
         change = updates - last[joined]
-        step = expected + weighted_sum(weight[joined] / arrival[joined], change)
+        step = weighted_sum(weight[joined] / arrival[joined], change)
+        if everyone is None or not joined.size or joined[0] == everyone[0]:  # once a round
+            step += expected
         expected += weighted_sum(weight[joined], change)
         last[joined] = updates
         return step

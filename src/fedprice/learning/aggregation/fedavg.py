@@ -39,9 +39,10 @@ class FedAvg:
         updates: npt.NDArray[np.float32],
         weight: FloatArray,
         arrival: FloatArray,
+        everyone: npt.NDArray[np.int64] | None = None,
     ) -> FloatArray:
         """Return the weighted mean of the updates, or no step if nobody joined."""
         if not joined.size:
             return np.zeros(updates.shape[1])
-        own = weight[joined]
-        return weighted_sum(own / own.sum(), updates)
+        total = weight[joined if everyone is None else everyone].sum()
+        return weighted_sum(weight[joined] / total, updates)

@@ -33,6 +33,7 @@ class HorvitzThompson:
         updates: npt.NDArray[np.float32],
         weight: FloatArray,
         arrival: FloatArray,
+        everyone: npt.NDArray[np.int64] | None = None,
     ) -> FloatArray:
         """Return Σ (a_n / q_n ρ_n) Δ_n over those who joined."""
         return weighted_sum(weight[joined] / arrival[joined], updates)
