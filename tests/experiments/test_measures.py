@@ -73,3 +73,22 @@ def test_tables_in_four_forms() -> None:
     assert r"x\_1 & 0.5 (0.25 to 1) & 1,234 \\" in table.latex()
     assert r"a \& b" in table.latex()
     assert table.frame().columns == ["a & b", "ours", "ours low", "ours high", "n"]
+
+
+@pytest.mark.parametrize(
+    ("printed", "interval", "words"),
+    [
+        (0.8, (0.7, 0.9), ""),
+        (0.6, (0.7, 0.9), "0.6 in the paper, 0.8 (0.7 to 0.9) here. The claim holds, but"),
+        (0.8, (1.1, 1.2), "does not hold here"),
+        (0.6, (0.9, 1.1), "We cannot tell"),
+        ("smaller", (0.9, 1.1), ""),
+        ("smaller", (1.1, 1.2), "does not hold here"),
+    ],
+)
+def test_differences_in_plain_words(
+    printed: float | str, interval: tuple[float, float], words: str
+) -> None:
+    claim = Claim("Setup 1", "It is faster", printed, Estimate(0.8, *interval), 1.0, below=True)
+    assert words in claim.difference
+    assert bool(words) == bool(claim.difference)

@@ -84,6 +84,8 @@ def test_everything_is_there(whole: Path) -> None:
         assert {f"{key}.csv", f"{key}.md", f"{key}.tex"} <= tables
     for key in ("fig-4-setup1", "fig-5", "fig-bias-setup1", "fig-bound"):
         assert {f"{key}.svg", f"{key}.png", f"{key}.pdf"} <= figures
+    page = (whole / "results.md").read_text(encoding="utf-8")
+    assert page.count("](figures/") == len(figures) / 3
     assert Settings.read(whole / "settings.toml") == TINY
     results = pl.read_parquet(whole / "results.parquet")
     assert set(results["run"]) >= {"equilibrium", "weighted", "uniform", "difference", "full"}

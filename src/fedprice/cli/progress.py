@@ -38,10 +38,10 @@ def rounds_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
                 start = time.monotonic()
             if time.monotonic() - said > QUIET:
                 said = time.monotonic()
-                left = (total - done) / max(speed(done), 1e-9)
+                left = f", {(total - done) / speed(done):.0f} s left" if done else ""
                 console.print(
-                    f"{title}: {done:,} of {total:,} rounds, {speed(done):,.0f} a second, "
-                    f"{left:.0f} s left. {note}".rstrip(),
+                    f"{title}: {done:,} of {total:,} rounds, {speed(done):,.0f} a second{left}. "
+                    f"{note}".rstrip(),
                     markup=False,
                 )
 

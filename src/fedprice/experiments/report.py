@@ -60,6 +60,7 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
         setups=[r.title for r in reproduction.results],
         counts=[(v.value, count(v)) for v in Verdict],
         verdicts=verdicts,
+        differences=[claim.difference for claim in claims if claim.difference],
         tables=tables,
         drawings=drawings,
         images=images,
@@ -74,10 +75,31 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
         version=__version__,
         notes=data_notes(reproduction),
     )
+    with whole_file(folder / "results.md") as part:
+        part.write_text(_markdown(reproduction, verdicts, tables, drawings), encoding="utf-8")
     path = folder / "report.html"
     with whole_file(path) as part:
         part.write_text(page, encoding="utf-8")
     return path, verdicts
+
+
+def _markdown(
+    reproduction: Reproduction, verdicts: Table, tables: list[Table], drawings: list[Drawing]
+) -> str:
+    """Return the report's tables and figures as a page of Markdown."""
+    settings = reproduction.settings
+    parts = [
+        "# Results",
+        f"`fedprice reproduce {' '.join(settings.setups)}`, {settings.seeds} seeds, finished "
+        f"{reproduction.finished} after {_duration(reproduction.wall_seconds)} on {machine()}.",
+        *(f"- {note}" for note in data_notes(reproduction)),
+    ]
+    for table in (verdicts, *tables):
+        parts += [f"## {table.title}", table.markdown().rstrip(), table.note]
+    for drawing in drawings:
+        image = f"![{drawing.title}](figures/{drawing.key}.svg)"
+        parts += [f"## {drawing.title}", image, drawing.note]
+    return "\n\n".join(parts) + "\n"
 
 
 def machine() -> str:

@@ -50,7 +50,7 @@ class Claim:
     setup, text
         Where it is made, and what it says.
     paper
-        The paper's number, as text.
+        The paper's number, or its word where it prints none.
     ours
         Ours, with its interval.
     limit, below
@@ -59,7 +59,7 @@ class Claim:
 
     setup: str
     text: str
-    paper: str
+    paper: float | str
     ours: Estimate
     limit: float
     below: bool
@@ -82,6 +82,23 @@ class Claim:
         if low > self.limit:
             return Verdict.FAILS if self.below else Verdict.HOLDS
         return Verdict.OPEN
+
+    @property
+    def difference(self) -> str:
+        """What we found other than the paper, in a sentence; nothing if the numbers agree."""
+        if not isinstance(self.paper, str) and not self.ours.low <= self.paper <= self.ours.high:
+            words = {
+                Verdict.HOLDS: "The claim holds, but the paper's number lies outside our interval",
+                Verdict.FAILS: "The claim does not hold here",
+                Verdict.OPEN: "We cannot tell whether the claim holds, and the paper's number lies "
+                "outside our interval",
+            }[self.verdict]
+        elif self.verdict is Verdict.FAILS:
+            words = "The claim does not hold here"
+        else:
+            return ""
+        numbers = f"{shown(self.paper)} in the paper, {shown(self.ours)} here"
+        return f"{self.setup}. {self.text}: {numbers}. {words}."
 
     def row(self) -> dict[str, Any]:
         """Return the claim as a row of the verdict table."""
@@ -118,7 +135,7 @@ def _time_claims(result: Result) -> list[Claim]:
             Claim(
                 result.title,
                 f"Proposed reaches the target {what} sooner than {other}: ratio of times",
-                shown(theirs["equilibrium"] / theirs[other]),
+                theirs["equilibrium"] / theirs[other],
                 ratios[other],
                 1.0,
                 below=True,
@@ -151,7 +168,7 @@ def _utility_claims(result: Result) -> list[Claim]:
         Claim(
             result.title,
             f"Clients gain in total over {other}",
-            shown(gain),
+            gain,
             utility_gain(result, other),
             0.0,
             below=False,
@@ -167,7 +184,7 @@ def _payer_claims(table: Table) -> list[Claim]:
         if row["mean value"] > 0:
             text = f"Some clients pay at a mean value of {row['mean value']:,}: how many"
             ours = Estimate(median, low, high)
-            claims.append(Claim("Setup 1", text, str(row["paper"]), ours, 0.5, below=False))
+            claims.append(Claim("Setup 1", text, row["paper"], ours, 0.5, below=False))
     return claims
 
 
