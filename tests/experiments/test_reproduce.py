@@ -19,10 +19,10 @@ from fedprice.experiments.cells import Store
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
 from fedprice.experiments.study import scheme_outcome
+from tests.conftest import Run
 
-Run = Callable[..., tuple[int, str, str]]
 TINY = Settings(
-    setups=("setup1",), seeds=3, rounds=40, local_steps=10, num_clients=8, pilot_repeats=4,
+    setups=("setup1",), seeds=3, rounds=40, local_steps=10, num_clients=8, pilot_repeats=8,
     pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20, population_draws=5,
     random_prices=20,
 )  # fmt: skip
@@ -166,6 +166,11 @@ def test_broken_and_foreign_cells_are_named_and_computed_anew(whole: Path, place
     cells[2].write_bytes(flipped)
     with pytest.raises(InputError, match=r"lacks 3 of \d+ results .* Run: fedprice reproduce"):
         gather(out)
+    calibration = next((out / "cells").glob("*calibration*"))
+    calibration.rename(out / "elsewhere")
+    with pytest.raises(InputError, match=r"lacks the calibration of setup1\. Run: fedprice repro"):
+        gather(out)
+    (out / "elsewhere").rename(calibration)
     told: list[str] = []
     reproduce(TINY, out, report=told.append)
     assert sum("is broken; it is computed anew" in line for line in told) == 2
@@ -210,20 +215,6 @@ def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: 
         code, _, err = run("reproduce", "--settings", settings_file, "--out", out, "--scheme", text)
         assert code == 2
         assert message in err
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    from fedprice.cli import main
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedprice", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return call
 
 
 def test_bad_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedprice.experiments.beyond import MECHANISMS, bound_points
 from fedprice.experiments.measures import POINTS, on_grid
 from fedprice.experiments.results import Result, title_of
-from fedprice.experiments.study import SWEEP_TIME, SWEEPS
-from fedprice.experiments.tables import bound_points, timed
+from fedprice.experiments.tables import timed
 from fedprice.plots import COLORS, MARKERS, new_figure
 
 if TYPE_CHECKING:
@@ -75,23 +75,19 @@ def curves_figure(result: Result, index: int) -> Drawing:
 
 def sweep_figure(result: Result) -> Drawing:
     """Draw Figure 5, 6 or 7: what the mean value, the mean cost or the budget changes."""
-    what, values = SWEEPS[result.name]
     number, symbol = SWEEP_FIGURES[result.name]
-    names = [
-        "equilibrium" if v == getattr(result.study.setup, what) else f"{what}={v:g}" for v in values
-    ]
-    end = min(SWEEP_TIME, *(float(c.time[-1]) for n in names for c in result.curves[n]))
+    end = result.sweep_end
     figure, axes = new_figure(3)
     for axis, kind in zip(axes, ("loss", "accuracy"), strict=False):
-        for i, (value, name) in enumerate(zip(values, names, strict=True)):
-            _band(axis, result.curves[name], kind, end, i, f"{symbol} = {value:,}")
+        for i, (value, runs) in enumerate(result.sweep.items()):
+            _band(axis, runs, kind, end, i, f"{symbol} = {value:,}")
         axis.set(
             xlabel="simulated time, s", ylabel=f"{'global' if kind == 'loss' else 'test'} {kind}"
         )
         _zoom(axis, kind)
     times = np.linspace(0, end, POINTS)
-    for i, name in enumerate(names):
-        spread = on_grid(result.curves[name], "loss", end).std(axis=0, ddof=1)
+    for i, runs in enumerate(result.sweep.values()):
+        spread = on_grid(runs, "loss", end).std(axis=0, ddof=1)
         axes[2].plot(times[5:], spread[5:], color=COLORS[i])
     axes[2].set(xlabel="simulated time, s", ylabel="std of the loss over seeds", yscale="log")
     axes[0].legend(frameon=False, fontsize="small")
@@ -108,15 +104,8 @@ def sweep_figure(result: Result) -> Drawing:
 def bias_figure(result: Result) -> Drawing:
     """Draw how far from the optimum each mechanism gets."""
     figure, (axis,) = new_figure(1)
-    figure.set_size_inches(6.2, 3.6)
-    mechanisms = {
-        "fixed subset, FedAvg": "subset",
-        "random joiners, FedAvg": "fedavg",
-        "random joiners, unbiased": "equilibrium",
-        "random joiners, difference": "difference",
-        "full participation": "full",
-    }
-    for i, (words, name) in enumerate(mechanisms.items()):
+    figure.set_size_inches(7.4, 3.6)
+    for i, (words, name) in enumerate(MECHANISMS.items()):
         runs = result.curves[name]
         loss = np.mean([curve.loss for curve in runs], axis=0) - result.study.least
         axis.plot(runs[0].rounds[1:], loss[1:], color=COLORS[i], label=words)

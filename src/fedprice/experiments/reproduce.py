@@ -107,20 +107,22 @@ def gather(folder: Path, data: str | None = None) -> Reproduction:
     if not (folder / SETTINGS).is_file():
         raise InputError(f"{folder} holds no reproduction. Run: fedprice reproduce --out {folder}")
     settings = Settings.read(folder / SETTINGS)
-    problems: list[str] = []
-    work = _load(settings, data, Store(folder / "cells", problems.append), problems.append)
+    advice = f"Run: fedprice reproduce --settings {folder / SETTINGS} --out {folder}"
+    try:
+        work = _load(settings, data, Store(folder / "cells", lambda _: None), None)
+    except InputError as error:
+        raise InputError(f"{error} {advice}") from error
     missing = work.missing()
     if missing:
         raise InputError(
             f"{folder} lacks {len(missing)} of {len(work.cells)} results (first: "
-            f"{missing[0].title}). Run: fedprice reproduce --settings {folder / SETTINGS} "
-            f"--out {folder}"
+            f"{missing[0].title}), or they are of other code. {advice}"
         )
     return _finish(settings, work, folder)
 
 
 def _load(
-    settings: Settings, data: str | None, store: Store, report: Callable[[str], None]
+    settings: Settings, data: str | None, store: Store, report: Callable[[str], None] | None
 ) -> _Work:
     work = _Work()
     for name in settings.setups:

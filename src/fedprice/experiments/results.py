@@ -11,6 +11,7 @@ import numpy as np
 
 from fedprice.experiments.measures import Estimate, evaluation_time, resamples
 from fedprice.experiments.settings import PAPER_SCHEMES
+from fedprice.experiments.study import SWEEP_TIME, SWEEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +24,16 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["SETUP_TITLES", "Result", "Table", "shown", "title_of"]
+__all__ = [
+    "SETUP_TITLES",
+    "Result",
+    "Table",
+    "mean",
+    "resample_indices",
+    "shown",
+    "std",
+    "title_of",
+]
 
 SETUP_TITLES = {"setup1": "Setup 1", "setup2": "Setup 2", "setup3": "Setup 3"}
 
@@ -55,6 +65,19 @@ class Result:
         """The evaluation time: what every run of the paper's schemes covers."""
         return evaluation_time({name: self.curves[name] for name in PAPER_SCHEMES})
 
+    @cached_property
+    def sweep(self) -> dict[float, list[Curve]]:
+        """The runs of Figure 5, 6 or 7, by the mean or budget that varies."""
+        what, values = SWEEPS[self.name]
+        usual = getattr(self.study.setup, what)
+        names = {v: "equilibrium" if v == usual else f"{what}={v:g}" for v in values}
+        return {value: self.curves[name] for value, name in names.items()}
+
+    @property
+    def sweep_end(self) -> float:
+        """The simulated seconds that those runs are shown for."""
+        return min(SWEEP_TIME, *(float(c.time[-1]) for runs in self.sweep.values() for c in runs))
+
     @property
     def seconds(self) -> float:
         """What calibration and all runs took, summed over workers."""
@@ -76,6 +99,16 @@ class Result:
         chosen = resample_indices(count)
         value = measure(*(values[:count] for values in last))
         return Estimate.of(float(value), measure(*(values[chosen] for values in last)))
+
+
+def mean(values: FloatArray) -> Any:
+    """Return the mean over seeds, the last axis."""
+    return values.mean(axis=-1)
+
+
+def std(values: FloatArray) -> Any:
+    """Return the standard deviation over seeds, the last axis."""
+    return values.std(axis=-1, ddof=1)
 
 
 def resample_indices(count: int) -> npt.NDArray[np.int64]:

@@ -157,9 +157,9 @@ def begin(
     name: str,
     data: str | None,
     store: Store,
-    report: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] | None = None,
 ) -> Study:
-    """Return a setup calibrated, from the store or by pilots."""
+    """Return a setup calibrated, from the store or else by pilots, which `report` is told of."""
     setup = setup_of(name)
     federation = federation_of(name, settings.num_clients, data)
     training = Training(local_steps=settings.local_steps, batch=settings.batch)
@@ -170,6 +170,8 @@ def begin(
     fingerprint = digest.hexdigest()
     stored = store.load(f"{name} calibration", fingerprint)
     if stored is None:
+        if report is None:
+            raise InputError(f"{store.folder} lacks the calibration of {name}.")
         report(f"calibrating {name}")
         start = time.perf_counter()
         found = calibrate(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.experiments import paper
+from fedprice.experiments.beyond import rank_correlation
 from fedprice.experiments.measures import Estimate, on_grid
-from fedprice.experiments.results import Result, resample_indices, shown
-from fedprice.experiments.study import SWEEP_TIME, SWEEPS
-from fedprice.experiments.tables import rank_correlation, timed, utility_gain
+from fedprice.experiments.results import Result, resample_indices, shown, std
+from fedprice.experiments.study import SWEEPS
+from fedprice.experiments.tables import timed, utility_gain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,7 +149,7 @@ def _time_claims(result: Result) -> list[Claim]:
 def _variance_claims(result: Result) -> list[Claim]:
     def ratio(own: FloatArray, others: FloatArray) -> Any:
         with np.errstate(invalid="ignore", divide="ignore"):
-            return own.std(axis=-1, ddof=1) / others.std(axis=-1, ddof=1)
+            return std(own) / std(others)
 
     return [
         Claim(
@@ -191,19 +192,13 @@ def _payer_claims(table: Table) -> list[Claim]:
 def _sweep_claims(result: Result) -> list[Claim]:
     """Return what Figures 5 to 7 claim: the first against the last value that is varied."""
     what, values = SWEEPS[result.name]
-    names = {
-        value: "equilibrium" if value == getattr(result.study.setup, what) else f"{what}={value:g}"
-        for value in values
-    }
     # A lower cost, a higher value and a higher budget are each said to help.
     worse, better = (values[-1], values[0]) if what == "mean_cost" else (values[0], values[-1])
     word = {"mean_value": "mean value", "mean_cost": "mean cost", "budget": "budget"}[what]
-    end = min(SWEEP_TIME, *(float(c.time[-1]) for n in names.values() for c in result.curves[n]))
+    end = result.sweep_end
     claims = []
     for measure, falls in (("loss", True), ("accuracy", False)):
-        ends = [
-            on_grid(result.curves[names[value]], measure, end)[:, -1] for value in (better, worse)
-        ]
+        ends = [on_grid(result.sweep[value], measure, end)[:, -1] for value in (better, worse)]
         chosen = resample_indices(len(ends[0]))
         gain = ends[0] - ends[1]
         ours = Estimate.of(float(gain.mean()), gain[chosen].mean(axis=-1))
