@@ -8,21 +8,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import spearmanr
 
 from fedprice.errors import InputError
-from fedprice.experiments.cells import Store
+from fedprice.experiments import cells as cells_module
+from fedprice.experiments.beyond import bound_points, rank_correlation
+from fedprice.experiments.cells import compute
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
 from fedprice.experiments.study import scheme_outcome
+from fedprice.experiments.tables import all_tables, total_utility, utility_gain
+from fedprice.pricing import solve
 from tests.conftest import Run
 
 TINY = Settings(
-    setups=("setup1",), seeds=3, rounds=40, local_steps=10, num_clients=8, pilot_repeats=8,
+    setups=("setup1",), seeds=5, rounds=200, local_steps=10, num_clients=8, pilot_repeats=8,
     pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20, population_draws=5,
     random_prices=20,
 )  # fmt: skip
@@ -184,12 +190,12 @@ def test_a_changed_setting_reruns_only_what_depends_on_it(whole: Path, place: Pa
     before = set((out / "cells").iterdir())
     own = place / "own.py"
     own.write_text(OWN, encoding="utf-8")
-    changed = Settings(**(vars(TINY) | {"seeds": 4, "schemes": (f"{own}:mine",)}))
+    changed = Settings(**(vars(TINY) | {"seeds": 6, "schemes": (f"{own}:mine",)}))
     found = reproduce(changed, out, workers=1)
     new = sorted(path.name for path in set((out / "cells").iterdir()) - before)
-    # One more seed of three schemes, of the difference estimator, of two means; four of `mine`.
-    assert len(new) == 3 + 1 + 2 + 4
-    assert sum("mine" in name for name in new) == 4
+    # One more seed of three schemes and of two means; six of `mine`.
+    assert len(new) == 3 + 2 + 6
+    assert sum("mine" in name for name in new) == 6
     assert "mine" in found.results[0].schemes
 
 
@@ -198,7 +204,7 @@ def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: 
     own.write_text(OWN, encoding="utf-8")
     out = place / "changed"
     code, printed, _ = run(
-        "reproduce", "--settings", settings_file, "--out", out, "--seeds", 4, "--scheme",
+        "reproduce", "--settings", settings_file, "--out", out, "--seeds", 6, "--scheme",
         f"{own}:mine", "--workers", 1,
     )  # fmt: skip
     assert code == 0
@@ -209,7 +215,7 @@ def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: 
     assert code == 0
     for text, message in (
         (f"{own}:other", "failed: AttributeError"),
-        ("nowhere.py:mine", "no Python file nowhere.py"),
+        ("nowhere.py:mine", "no Python file "),
         ("unifrm", "Did you mean 'uniform'"),
     ):
         code, _, err = run("reproduce", "--settings", settings_file, "--out", out, "--scheme", text)
@@ -226,6 +232,8 @@ def test_bad_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("reproduce", "setup2", "--out", tmp_path / "o"), "Run: fedprice data get mnist"),
         (("reproduce", "--settings", wrong), "Did you mean 'seeds'"),
         (("reproduce", "--workers", "many"), "`--workers` must be a number"),
+        (("reproduce", "--quick", "--settings", wrong), "give either --quick or --settings"),
+        (("reproduce", "setup1", "--out", wrong), "cannot make the directory"),
         (("report", tmp_path / "none"), "holds no reproduction"),
     ]
     for arguments, message in cases:
@@ -235,28 +243,151 @@ def test_bad_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pilot_rounds = 5", "`pilot_rounds` must be a list of whole numbers; got 5"),
+        ('pilot_rounds = ["a"]', "`pilot_rounds` must be a list of whole numbers"),
+        ("schemes = [3]", "`schemes` must be a list of names"),
+        ('setups = "setup1"', "`setups` must be a list of names"),
+        ('setups = ["setup1", "setup1"]', "`setups` must name each once"),
+        ("rounds = 1", "`rounds` must be a whole number, at least 2"),
+        ("seeds = 2.5", "`seeds` must be a whole number"),
+        ("seeds = ", "is not TOML"),
+    ],
+)
+def test_bad_settings(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "settings.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        Settings.read(path)
+
+
 def test_no_space_loses_nothing(whole: Path, place: Path) -> None:
-    """Files may not grow beyond 3,000 bytes: no cell can be stored, none is half-written."""
+    """Files may not grow beyond 4,500 bytes: no more cell can be stored, and those there stay."""
     out = place / "full"
-    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000)); "
+    shutil.copytree(whole, out)
+    cells = sorted((out / "cells").glob("*uniform*.npz"))
+    assert min(cell.stat().st_size for cell in cells) > 4500
+    for cell in cells:
+        cell.unlink()
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4500, 4500)); "
     program = limit + "from fedprice.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", program, "reproduce", "--settings", whole / "settings.toml",
          "--out", out, "--workers", "1"],
         capture_output=True, text=True, timeout=300,
-        env=os.environ | {"NUMBA_CACHE_DIR": os.environ.get("NUMBA_CACHE_DIR", "")},
     )  # fmt: skip
-    assert done.returncode == 2
-    assert "cannot write" in done.stderr
-    assert "File too large" in done.stderr
-    assert all(path.stat().st_size < 3000 for path in out.rglob("*") if path.is_file())
-    Store(out / "cells").clean()
-    assert not list(out.rglob("*.part"))
+    assert done.returncode == 2, done.stderr
+    assert re.search(r"cannot write .*uniform.*: File too large", done.stderr)
+    after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    assert {p: c for p, c in after.items() if p.name != "run.json"} == {
+        p: c for p, c in before.items() if p.name != "run.json"
+    }
+    code, _, err = finish(command("reproduce", "--settings", whole / "settings.toml", "--out", out))
+    assert code == 0, err
+    assert steady(out / "report.html") == steady(whole / "report.html")
 
 
-def test_schemes_by_name_and_by_file(whole: Path) -> None:
-    study = gather(whole).results[0].study
-    assert scheme_outcome(study.game(), "uniform-published").scheme == "uniform-published"
+def test_a_failed_call_leaves_a_reproduction_as_it_was(run: Run, whole: Path, place: Path) -> None:
+    out = place / "kept"
+    shutil.copytree(whole, out)
+    code, _, err = run("reproduce", "setup1", "--out", out, "--scheme", "nowhere.py:x")
+    assert code == 2
+    assert "no Python file" in err
+    assert Settings.read(out / "settings.toml") == TINY
+    assert run("report", out)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["uniform", "subset", "mine"])
+def test_names_that_something_else_has(whole: Path, place: Path, name: str) -> None:
+    own = place / f"{name}_taken.py"
+    own.write_text(OWN.replace("mine", name), encoding="utf-8")
+    again = (
+        (f"{own}:{name}",) if name != "mine" else (f"{own}:mine", f"{own.with_name('own.py')}:mine")
+    )
+    (place / "own.py").write_text(OWN, encoding="utf-8")
+    settings = Settings(**(vars(TINY) | {"schemes": again}))
+    with pytest.raises(InputError, match=f"would be called '{name}' in the results"):
+        reproduce(settings, shutil.copytree(whole, place / f"taken-{name}"))
+
+
+def test_a_worker_with_other_code_is_refused(whole: Path) -> None:
+    cell = gather(whole).results[0].study.cells()[0]
+    with pytest.raises(InputError, match="a worker has other data or other code"):
+        compute(cell, "0" * 64)
+
+
+def test_fingerprints_change_with_all_that_matters(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = gather(whole).results[0].study.cells()[0]
+    changed = [
+        replace(cell, seed=9),
+        replace(cell, levels=cell.levels * 0.99),
+        replace(cell, aggregator="fedavg"),
+        replace(cell, num_clients=9, levels=np.ones(9)),
+        replace(cell, training=replace(cell.training, batch=8)),
+    ]
+    prints = {cell.fingerprint(), *(other.fingerprint() for other in changed)}
+    assert len(prints) == 6
+    monkeypatch.setattr(cells_module, "engine_version", lambda: "another")
+    assert cell.fingerprint() not in prints
+    monkeypatch.undo()
+    clock = cell.parts[1]["clock"]
+    slower = replace(clock, compute=2 * clock.compute)
+    monkeypatch.setattr(cells_module, "_clock", lambda *_: slower)
+    assert cell.fingerprint() not in prints
+
+
+def test_what_tables_say_by_hand(whole: Path) -> None:
+    """Utility gains, payers and a wrong α, each computed another way."""
+    found = gather(whole)
+    result = found.results[0]
+    study, losses = result.study, {n: result.last(n).mean() for n in ("equilibrium", "uniform")}
+    ours, theirs = study.outcomes["equilibrium"], study.outcomes["uniform"]
+    clients = ours.game.clients
+    total = {}
+    for name, outcome in (("equilibrium", ours), ("uniform", theirs)):
+        q = outcome.levels
+        worth = clients.value * (study.own - losses[name])
+        total[name] = sum(outcome.prices * q - clients.cost * q * q + worth)
+        assert total_utility(result, name).value == pytest.approx(total[name])
+    gain = utility_gain(result, "uniform").value
+    assert gain == pytest.approx(total["equilibrium"] - total["uniform"])
+    tables = {table.key: table.rows for table in all_tables(found.results)}
+    payers = [row["payers, median"] for row in tables["table-v"]]
+    draws = [
+        (solve(replace(study.setup, mean_value=v).game(study.federation, study.calibration,
+               rounds=TINY.rounds, seed=s)).prices < 0).sum()
+        for v in (0, 4_000, 80_000) for s in range(5)
+    ]  # fmt: skip
+    assert payers == [int(np.median(draws[i : i + 5])) for i in (0, 5, 10)]
+    right = next(row for row in tables["table-alpha"] if row["α believed / true"] == "1")
+    assert right["spend / budget"] == pytest.approx(1)
+    assert right["loss by the bound / optimal"] == pytest.approx(1)
+    assert all(row["equilibrium / best random"] <= 1 for row in tables["table-random"])
+    predicted, measured = bound_points(result)
+    expected = spearmanr(predicted, measured).statistic
+    assert rank_correlation(result).value == pytest.approx(expected)
+    assert study.least < result.last("full").min()
+    assert study.level_vectors.mean(axis=1) == pytest.approx(np.full(6, 0.25))
+
+
+def test_schemes_by_name_and_by_file(whole: Path, place: Path) -> None:
+    game = gather(whole).results[0].study.game()
+    assert scheme_outcome(game, "uniform-published").scheme == "uniform-published"
+    own = place / "classy.py"
+    text = "from __future__ import annotations\nimport dataclasses\n" + OWN
+    own.write_text(
+        text + "\n@dataclasses.dataclass\nclass A:\n    b: int\n"
+        "def other(game):\n    return mine(dataclasses.replace(game, budget=1e9))\n",
+        encoding="utf-8",
+    )
+    assert scheme_outcome(game, f"{own}:mine").scheme == "mine"
+    with pytest.raises(InputError, match="must price the game that it is given"):
+        scheme_outcome(game, f"{own}:other")
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def reproduce(
         typer.Argument(metavar="[SETUP]...", help="setup1, setup2, setup3; all by default."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick/--full", help="3 seeds, or the paper's 20.")
+        bool, typer.Option("--quick/--full", help="5 seeds, or the paper's 20.")
     ] = False,
     seeds: Annotated[int | None, typer.Option(min=2, help="Runs of each scheme.")] = None,
     scheme: Annotated[
@@ -101,6 +101,8 @@ def _settings(
 
     chosen = Settings.quick() if quick else Settings()
     if path is not None:
+        if quick:
+            raise InputError("give either --quick or --settings, one of the two.")
         chosen = Settings.read(path)
     changes: dict[str, object] = {}
     if setups:
@@ -108,8 +110,15 @@ def _settings(
     if seeds is not None:
         changes["seeds"] = seeds
     if scheme:
-        changes["schemes"] = tuple(name for names in scheme for name in names.split(","))
+        given = (name for names in scheme for name in names.split(","))
+        changes["schemes"] = tuple(map(_findable, given))
     return dataclasses.replace(chosen, **changes)  # type: ignore[arg-type]
+
+
+def _findable(scheme: str) -> str:
+    """Return a scheme so that it is found from any directory."""
+    path, colon, function = scheme.rpartition(":")
+    return f"{Path(path).resolve()}:{function}" if colon else scheme
 
 
 def _workers(given: str | None) -> int | str | None:

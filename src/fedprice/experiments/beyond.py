@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprice.bound import random_loss
 from fedprice.experiments.measures import Estimate
-from fedprice.experiments.results import Result, Table, mean, resample_indices, std
+from fedprice.experiments.results import Result, Table, basis, mean, resample_indices, std
 from fedprice.game import best_response
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
@@ -61,8 +61,9 @@ def bias_table(results: Sequence[Result]) -> Table:
         "table-bias",
         "Beyond the paper (a): bias, on the same budget",
         rows,
-        "The optimum is the minimum of the global loss (with a ridge of 1e-4), found by L-BFGS. "
-        "No run reaches it in these rounds, not even full participation; who is biased stays far.",
+        "The optimum is the minimum of the global loss, found by L-BFGS.",
+        basis(results[0].study.settings, results[0].study.settings.bias_seeds)
+        + f" (ours: {results[0].study.settings.seeds} seeds)",
     )
 
 
@@ -92,6 +93,7 @@ def difference_table(results: Sequence[Result]) -> Table:
         "Beyond the paper (c): the difference estimator under the same prices",
         rows,
         "Final losses. Both are unbiased; the difference estimator remembers one update a client.",
+        basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 
 
@@ -123,9 +125,8 @@ def rank_correlation(result: Result) -> Estimate:
             return (a * b).sum(-1) / np.sqrt((a**2).sum(-1) * (b**2).sum(-1))  # type: ignore[no-any-return]
 
     chosen = resample_indices(predicted.size)
-    return Estimate.of(
-        float(spearman(predicted, measured)), spearman(predicted[chosen], measured[chosen])
-    )
+    resampled = spearman(predicted[chosen], measured[chosen])
+    return Estimate.of(float(spearman(predicted, measured)), resampled, predicted.size)
 
 
 def bound_table(result: Result) -> Table:
@@ -144,7 +145,8 @@ def bound_table(result: Result) -> Table:
             }
         ],
         "Spearman's correlation between the loss that the bound predicts and the loss measured, "
-        "the mean of two runs each.",
+        "over random levels that all have the same mean.",
+        basis(study.settings, 2, rounds),
     )
 
 
@@ -171,7 +173,8 @@ def random_prices_table(results: Sequence[Result]) -> Table:
         "Beyond the paper (d): the equilibrium against random prices",
         rows,
         f"Loss by the bound. {results[0].study.settings.random_prices:,} price vectors with "
-        "exponential ratios, each scaled to use up the budget.",
+        "exponential ratios, none negative, each scaled to use up the budget.",
+        "no training",
     )
 
 
@@ -200,4 +203,5 @@ def sensitivity_table(results: Sequence[Result]) -> Table:
         rows,
         "The server prices with a wrong α, the clients answer by the true one. A spend above 1 "
         "means that the budget does not hold.",
+        "no training",
     )

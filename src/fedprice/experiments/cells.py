@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice.errors import InputError
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import (
     Aggregator,
@@ -107,8 +108,13 @@ class Curve(NamedTuple):
     seconds: float
 
 
-def compute(cell: Cell, progress: Callable[[int], None] | None = None) -> Curve:
-    """Run a cell, on one thread."""
+def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None = None) -> Curve:
+    """Run a cell, on one thread; refuse if the code or the data here are not the ones asked for."""
+    if cell.fingerprint() != fingerprint:
+        raise InputError(
+            f"{cell.title} would not be what was asked for: a worker has other data or other code "
+            "of fedprice. Start again."
+        )
     federation, settings = cell.parts
     start = time.perf_counter()
     history = simulate(federation, cell.levels, threads=1, progress=progress, **settings)

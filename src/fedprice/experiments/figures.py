@@ -8,7 +8,7 @@ import numpy as np
 
 from fedprice.experiments.beyond import MECHANISMS, bound_points
 from fedprice.experiments.measures import POINTS, on_grid
-from fedprice.experiments.results import Result, title_of
+from fedprice.experiments.results import Result, basis, title_of
 from fedprice.experiments.tables import timed
 from fedprice.plots import COLORS, MARKERS, new_figure
 
@@ -29,24 +29,25 @@ SWEEP_FIGURES = {"setup1": ("5", "v̄"), "setup2": ("6", "c̄"), "setup3": ("7",
 
 
 class Drawing(NamedTuple):
-    """A figure of the report: its file name, heading, picture, and what to know."""
+    """A figure of the report: its file name, heading, picture, what to know, and on what runs."""
 
     key: str
     title: str
     figure: Figure
     note: str
+    basis: str
 
 
 def all_figures(results: Sequence[Result]) -> list[Drawing]:
     """Draw every figure, the paper's first."""
-    drawings = [curves_figure(result, index) for index, result in enumerate(results)]
+    drawings = [curves_figure(result) for result in results]
     drawings += [sweep_figure(result) for result in results]
     drawings += [bias_figure(result) for result in results]
     drawings += [bound_figure(result) for result in results if result.study.compares_bound]
     return drawings
 
 
-def curves_figure(result: Result, index: int) -> Drawing:
+def curves_figure(result: Result) -> Drawing:
     """Draw Figure 4: loss and accuracy over simulated time, with bands."""
     figure, axes = new_figure(2)
     for axis, what in zip(axes, ("loss", "accuracy"), strict=True):
@@ -63,13 +64,14 @@ def curves_figure(result: Result, index: int) -> Drawing:
         )
         _zoom(axis, what)
     axes[0].legend(frameon=False, fontsize="small")
-    parts = "abcdef"[2 * index : 2 * index + 2]
+    parts = {"setup1": "a, b", "setup2": "c, d", "setup3": "e, f"}[result.name]
     return Drawing(
         f"fig-4-{result.name}",
-        f"Figure 4 {parts[0]}, {parts[1]}: {result.title}, {result.study.federation.name}",
+        f"Figure 4 {parts}: {result.title}, {result.study.federation.name}",
         figure,
         f"Mean of {len(result.curves['uniform'])} runs and the band of one standard deviation. The "
         "dashed line is the target of Tables II and III.",
+        basis(result.study.settings),
     )
 
 
@@ -98,6 +100,7 @@ def sweep_figure(result: Result) -> Drawing:
         figure,
         f"The proposed scheme under three values of {symbol}; mean and one standard deviation of "
         f"{len(result.curves['uniform'])} runs.{printed}",
+        basis(result.study.settings, rounds=int(next(iter(result.sweep.values()))[0].rounds[-1])),
     )
 
 
@@ -116,6 +119,7 @@ def bias_figure(result: Result) -> Drawing:
         f"Bias: {result.title}",
         figure,
         "Over rounds, since full participation takes longer ones. Means over seeds.",
+        basis(result.study.settings, result.study.settings.bias_seeds),
     )
 
 
@@ -129,7 +133,9 @@ def bound_figure(result: Result) -> Drawing:
         "fig-bound",
         f"The bound against training: {result.title}",
         figure,
-        f"{predicted.size} random vectors of levels; the prediction is above full participation.",
+        f"{predicted.size} random vectors of levels with the same mean; the prediction is above "
+        "full participation.",
+        basis(result.study.settings, 2, int(result.curves["levels=0"][0].rounds[-1])),
     )
 
 

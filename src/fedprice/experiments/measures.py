@@ -20,21 +20,40 @@ __all__ = ["Estimate", "Timed", "evaluation_time", "on_grid", "resamples", "time
 
 POINTS = 501
 RESAMPLES = 2000
+LEAST_SEEDS = 5
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with a 95 % interval."""
+    """A number with a 95 % interval, which is not a number if there was too little to go by."""
 
     value: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, value: float, samples: FloatArray) -> Estimate:
-        """Return a value with the percentile interval of its bootstrap samples."""
-        ordered = np.sort(samples)  # samples may be infinite, which percentiles cannot interpolate
-        low, high = (ordered[round(p * (ordered.size - 1))] for p in (0.025, 0.975))
+    def of(cls, value: float, samples: FloatArray, count: int) -> Estimate:
+        """Return a value with the percentile interval of its bootstrap samples.
+
+        The interval is expanded for small samples, as Student's is against the normal one; of fewer
+        than LEAST_SEEDS observations there is none.
+
+        Parameters
+        ----------
+        value
+            The estimate itself.
+        samples
+            The same of each resample.
+        count
+            How many observations were resampled.
+        """
+        from scipy.stats import norm, t
+
+        if count < LEAST_SEEDS:
+            return cls(float(value), np.nan, np.nan)
+        tail = norm.cdf(np.sqrt(count / (count - 1)) * t.ppf(0.025, count - 1))
+        ordered = np.sort(samples)  # samples may be infinite, which quantiles cannot interpolate
+        low, high = (ordered[round(p * (ordered.size - 1))] for p in (tail, 1 - tail))
         return cls(float(value), float(low), float(high))
 
 
@@ -133,7 +152,7 @@ class Timed:
         own = times["equilibrium"]
         with np.errstate(invalid="ignore"):  # neither reached it: not a number
             ratios = {
-                name: Estimate.of(own[0] / other[0], own[1:] / other[1:])
+                name: Estimate.of(own[0] / other[0], own[1:] / other[1:], seeds)
                 for name, other in times.items()
                 if name != "equilibrium"
             }

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import base64
-import os
-import platform
 import re
 from importlib import resources
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from fedprice import __version__
 from fedprice.errors import require
 from fedprice.experiments.figures import all_figures
 from fedprice.experiments.results import Table
@@ -48,6 +43,10 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
     drawings = all_figures(reproduction.results)
     for name in ("tables", "figures"):
         (folder / name).mkdir(exist_ok=True)
+    keys = {table.key for table in tables} | {drawing.key for drawing in drawings}
+    for old in (*(folder / "tables").iterdir(), *(folder / "figures").iterdir()):
+        if old.stem not in keys and old.stem.startswith(("table-", "fig-")):
+            old.unlink()  # of other settings
     for table in (verdicts, *tables):
         _write_table(table, folder / "tables")
     images = {drawing.key: _write_figure(drawing, folder / "figures") for drawing in drawings}
@@ -65,14 +64,12 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
         drawings=drawings,
         images=images,
         widths={drawing.key: round(drawing.figure.get_figwidth(), 1) for drawing in drawings},
-        facts=f"{settings.seeds} seeds, R = {settings.rounds:,}, E = {settings.local_steps}, "
-        f"batch {settings.batch}",
-        machine=machine(),
+        machine=reproduction.machine,
         wall=_duration(reproduction.wall_seconds),
         worked=", ".join(f"{r.title} {_duration(r.seconds)}" for r in reproduction.results),
         finished=reproduction.finished,
         settings=settings.to_toml(),
-        version=__version__,
+        version=reproduction.version,
         notes=data_notes(reproduction),
     )
     with whole_file(folder / "results.md") as part:
@@ -91,7 +88,8 @@ def _markdown(
     parts = [
         "# Results",
         f"`fedprice reproduce {' '.join(settings.setups)}`, {settings.seeds} seeds, finished "
-        f"{reproduction.finished} after {_duration(reproduction.wall_seconds)} on {machine()}.",
+        f"{reproduction.finished} after {_duration(reproduction.wall_seconds)} on "
+        f"{reproduction.machine}.",
         *(f"- {note}" for note in data_notes(reproduction)),
     ]
     for table in (verdicts, *tables):
@@ -100,14 +98,6 @@ def _markdown(
         image = f"![{drawing.title}](figures/{drawing.key}.svg)"
         parts += [f"## {drawing.title}", image, drawing.note]
     return "\n\n".join(parts) + "\n"
-
-
-def machine() -> str:
-    """Return this machine in a few words."""
-    return (
-        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
-        f"numpy {np.__version__}"
-    )
 
 
 def data_notes(reproduction: Reproduction) -> list[str]:

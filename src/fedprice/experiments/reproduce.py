@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from fedprice import __version__
 from fedprice.errors import InputError
 from fedprice.experiments.cells import Cell, Curve, Store
 from fedprice.experiments.results import Result
@@ -34,13 +38,17 @@ class Reproduction:
     settings, results
         What was run, and what came of it, a setup each.
     wall_seconds, finished
-        Wall-clock time of all invocations that computed something, and the date of the last.
+        Wall-clock time of all calls with these settings, stopped ones too, and the last's date.
+    machine, version
+        Where, and by which fedprice, they were made.
     """
 
     settings: Settings
     results: list[Result]
     wall_seconds: float
     finished: str
+    machine: str
+    version: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,16 +97,21 @@ def reproduce(
         Told rounds done, rounds in all, cells done, cells in all.
     """
     start = time.monotonic()
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the directory {folder}: {error.strerror}.") from error
     store = Store(folder / "cells", report)
     store.clean()
+    work = _load(settings, data, store, report)
     with whole_file(folder / SETTINGS) as part:
         part.write_text(settings.to_toml(), encoding="utf-8")
-    work = _load(settings, data, store, report)
     missing = work.missing()
     if missing:
-        _compute(work, missing, store, workers, progress)
-        _note_time(folder, time.monotonic() - start)
+        try:
+            _compute(work, missing, store, workers, progress)
+        finally:
+            _note_time(folder, settings, time.monotonic() - start)
     return _finish(settings, work, folder)
 
 
@@ -156,16 +169,32 @@ def _compute(
         work.found[index[id(cell)]] = curve
 
 
-def _note_time(folder: Path, seconds: float) -> None:
-    spent = _run_facts(folder).get("wall_seconds", 0.0)
-    facts = {"wall_seconds": spent + seconds, "finished": time.strftime("%Y-%m-%d")}
+def machine() -> str:
+    """Return this machine in a few words."""
+    return (
+        f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
+        f"numpy {np.__version__}"
+    )
+
+
+def _note_time(folder: Path, settings: Settings, seconds: float) -> None:
+    """Add to the time that a reproduction took; other settings begin anew."""
+    known = _run_facts(folder)
+    spent = known.get("wall_seconds", 0.0) if known.get("settings") == settings.to_toml() else 0.0
+    facts = {
+        "settings": settings.to_toml(),
+        "wall_seconds": spent + seconds,
+        "finished": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+        "version": __version__,
+    }
     with whole_file(folder / RUN) as part:
         part.write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
-def _run_facts(folder: Path) -> dict[str, float]:
+def _run_facts(folder: Path) -> dict[str, Any]:
     try:
-        facts: dict[str, float] = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        facts: dict[str, Any] = json.loads((folder / RUN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return facts
@@ -178,4 +207,6 @@ def _finish(settings: Settings, work: _Work, folder: Path) -> Reproduction:
         results=work.results(),
         wall_seconds=float(facts.get("wall_seconds", 0.0)),
         finished=str(facts.get("finished", "")),
+        machine=str(facts.get("machine", machine())),
+        version=str(facts.get("version", __version__)),
     )

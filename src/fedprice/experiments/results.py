@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedprice.experiments.cells import Curve
+    from fedprice.experiments.settings import Settings
     from fedprice.experiments.study import Study
 
     FloatArray = npt.NDArray[np.float64]
@@ -28,6 +29,7 @@ __all__ = [
     "SETUP_TITLES",
     "Result",
     "Table",
+    "basis",
     "mean",
     "resample_indices",
     "shown",
@@ -98,7 +100,7 @@ class Result:
         count = min(values.size for values in last)
         chosen = resample_indices(count)
         value = measure(*(values[:count] for values in last))
-        return Estimate.of(float(value), measure(*(values[chosen] for values in last)))
+        return Estimate.of(float(value), measure(*(values[chosen] for values in last)), count)
 
 
 def mean(values: FloatArray) -> Any:
@@ -128,12 +130,15 @@ class Table:
         Column to value: text, numbers, or estimates with intervals.
     note
         What to know when reading it.
+    basis
+        How many runs it stands on.
     """
 
     key: str
     title: str
     rows: list[dict[str, Any]]
     note: str = ""
+    basis: str = ""
 
     @property
     def columns(self) -> list[str]:
@@ -194,9 +199,11 @@ def shown(value: Any) -> str:
     Examples
     --------
     >>> shown(0.78745), shown(12345.6), shown(Estimate(0.5, 0.4, 0.61)), shown(float("inf"))
-    ('0.787', '12,346', '0.5 (0.4 to 0.61)', 'not reached')
+    ('0.787', '12,346', '0.5 (0.4 to 0.61)', '∞')
     """
     if isinstance(value, Estimate):
+        if math.isnan(value.low) and math.isnan(value.high):
+            return f"{shown(value.value)} (no interval)"
         return f"{shown(value.value)} ({shown(value.low)} to {shown(value.high)})"
     if isinstance(value, str):
         return value
@@ -205,13 +212,24 @@ def shown(value: Any) -> str:
     if math.isnan(value):
         return "–"
     if math.isinf(value):
-        return "not reached"
+        return "∞" if value > 0 else "−∞"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
+def basis(settings: Settings, seeds: int | None = None, rounds: int | None = None) -> str:
+    """Return in words what runs something stands on, by default those of the schemes."""
+    return (
+        f"{seeds or settings.seeds} seeds, R = {rounds or settings.rounds:,}, "
+        f"E = {settings.local_steps}, batch {settings.batch}"
+    )
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "{": r"\{", "}": r"\}", "–": "--", "−": "$-$", "∞": r"$\infty$", "α": r"$\alpha$",
+    "β": r"$\beta$",
+}  # fmt: skip
+
+
 def _latex(text: str) -> str:
-    for character in "\\&%$#_{}":
-        text = text.replace(
-            character, f"\\{character}" if character != "\\" else r"\textbackslash "
-        )
-    return text.replace("–", "--")
+    return "".join(_LATEX.get(character, character) for character in text)

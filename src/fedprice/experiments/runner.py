@@ -7,10 +7,11 @@ import os
 import signal
 import threading
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from typing import TYPE_CHECKING, Any
 
-from fedprice.errors import require
+from fedprice.errors import InputError, require
 from fedprice.experiments.cells import Cell, Curve, compute
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _on_processes(
     )
     finished = 0
     try:
-        waiting = {pool.submit(_work, cell): cell for cell in cells}
+        waiting = {pool.submit(_work, cell, cell.fingerprint()): cell for cell in cells}
         while waiting:
             done, _ = wait(waiting, timeout=TICK, return_when=FIRST_COMPLETED)
             for future in done:
@@ -60,12 +61,17 @@ def _on_processes(
                 yield waiting.pop(future), future.result()
             progress(rounds.value, finished)
         pool.shutdown()
-    except BaseException:
+    except BaseException as error:
         children = list(pool._processes.values())
         pool.shutdown(wait=False, cancel_futures=True)
         for child in children:
             child.kill()
             child.join(timeout=10)
+        if isinstance(error, BrokenProcessPool):
+            raise InputError(
+                "a worker was killed, perhaps for want of memory; what is done is kept. Run the "
+                "same command again, with fewer --workers."
+            ) from error
         raise
 
 
@@ -84,13 +90,13 @@ def _follow(sentinel: int) -> None:
     os._exit(1)
 
 
-def _work(cell: Cell) -> Curve:
+def _work(cell: Cell, fingerprint: str) -> Curve:
     def progress(done: int) -> None:
         if done % STRIDE == 0 or done == cell.training.rounds:
             with _done.get_lock():
                 _done.value += STRIDE if done % STRIDE == 0 else done % STRIDE
 
-    return compute(cell, progress)
+    return compute(cell, fingerprint, progress)
 
 
 def _on_ray(
@@ -108,7 +114,7 @@ def _on_ray(
         )  # fmt: skip
     try:
         remote = ray.remote(compute)
-        waiting = {remote.remote(cell): cell for cell in cells}
+        waiting = {remote.remote(cell, cell.fingerprint()): cell for cell in cells}
         rounds = finished = 0
         while waiting:
             done, _ = ray.wait(list(waiting), timeout=TICK)

@@ -37,7 +37,7 @@ class Settings:
     pilot_repeats, pilot_rounds
         Of the calibration.
     bias_seeds
-        Runs of each mechanism of the comparison of biases.
+        Runs of each mechanism of the comparison of biases, and of the difference estimator.
     level_vectors, level_rounds
         Random levels, and rounds of training, to compare the bound with what is measured.
     population_draws
@@ -62,13 +62,22 @@ class Settings:
     random_prices: int = 1000
 
     def __post_init__(self) -> None:
+        for name, kind in (("setups", str), ("schemes", str), ("pilot_rounds", int)):
+            value = getattr(self, name)
+            if not (isinstance(value, tuple) and all(type(part) is kind for part in value)):
+                what = "names" if kind is str else "whole numbers"
+                raise InputError(f"`{name}` must be a list of {what}; got {value!r}.")
         for name in self.setups:
             setup_of(name)
+        if len(set(self.setups)) < len(self.setups):
+            raise InputError(f"`setups` must name each once; got {', '.join(self.setups)}.")
+        if not self.pilot_rounds or min(self.pilot_rounds) < 1:
+            raise InputError(f"`pilot_rounds` must be at least 1; got {self.pilot_rounds}.")
         if not self.setups:
             raise InputError(f"`setups` must name at least one of {', '.join(SETUPS)}.")
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 2 if field.name in ("seeds", "bias_seeds", "num_clients") else 1
+            least = 2 if field.name in ("seeds", "bias_seeds", "num_clients", "rounds") else 1
             if field.type == "int" and not (type(value) is int and value >= least):
                 raise InputError(
                     f"`{field.name}` must be a whole number, at least {least}; got {value!r}."
@@ -76,8 +85,8 @@ class Settings:
 
     @classmethod
     def quick(cls, **changes: Any) -> Self:
-        """Return settings that show everything in about a minute a small setup: few seeds."""
-        few = {"seeds": 3, "bias_seeds": 2, "level_vectors": 30, "level_rounds": 100}
+        """Return settings that show everything in little more than a minute a small setup."""
+        few = {"seeds": 5, "bias_seeds": 5, "level_vectors": 30, "level_rounds": 100}
         return cls(**(few | changes))
 
     @classmethod

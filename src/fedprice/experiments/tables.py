@@ -10,7 +10,7 @@ import numpy as np
 from fedprice.experiments import paper
 from fedprice.experiments.beyond import beyond_tables
 from fedprice.experiments.measures import Estimate, Timed
-from fedprice.experiments.results import Result, Table, mean, std, title_of
+from fedprice.experiments.results import Result, Table, basis, mean, std, title_of
 from fedprice.pricing import solve
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def times_table(results: Sequence[Result], what: str) -> Table:
         rows,
         "The paper does not print its targets. Ours is what uniform pricing reaches, on average, "
         "at the share of the evaluation time at which the paper's uniform pricing reached its own. "
-        f"Intervals: 95 %, bootstrap over seeds, the target included. {MISPRINTS}",
+        "A time is when the mean curve first gets there, and ∞ if it does not. Intervals: 95 %, "
+        f"bootstrap over seeds, the target included. {MISPRINTS}",
+        basis(results[0].study.settings),
     )
 
 
@@ -109,6 +111,7 @@ def early_table(results: Sequence[Result]) -> Table:
         rows,
         "Where the target lies is our choice, so here are others: what uniform pricing reaches at "
         "a quarter and at half of the evaluation time.",
+        basis(results[0].study.settings),
     )
 
 
@@ -150,6 +153,7 @@ def utility_table(results: Sequence[Result]) -> Table:
         "Payments minus costs minus value times the measured final loss; the loss of each client's "
         "own optimum is the same under every scheme and cancels. “By the bound” takes the "
         "predicted one.",
+        basis(results[0].study.settings),
     )
 
 
@@ -162,18 +166,24 @@ def payer_counts(study: Study, mean_value: float, alpha: float, draws: int) -> F
     return np.array([solve(game).payers for game in games], float)
 
 
-def alpha_for_payers(study: Study, wanted: float = 3.0, draws: int = 41) -> float:
-    """Return the α, to a tenth, at which the median draw with v̄ = 4,000 has as many payers."""
-    low, high = study.calibration.alpha, study.calibration.alpha * 1e4
-    if np.median(payer_counts(study, 4_000, low, draws)) >= wanted:
-        low = study.calibration.alpha / 1e4
+def alpha_for_payers(study: Study, draws: int, wanted: int = 3) -> str:
+    """Return in words at which α the median draw with v̄ = 4,000 has as many payers, to 10 %."""
+    own = study.calibration.alpha
+    low, high = own / 1e4, own * 1e4
+    if np.median(payer_counts(study, 4_000, high, draws)) < wanted:
+        return (
+            f"No α up to 10,000 times that makes the paper's {wanted} payers at 4,000 the median."
+        )
     while high > 1.1 * low:
         middle = (low * high) ** 0.5
         if np.median(payer_counts(study, 4_000, middle, draws)) >= wanted:
             high = middle
         else:
             low = middle
-    return high
+    return (
+        f"The paper's {wanted} payers at 4,000 are the median at α ≈ {high:.2g}, {high / own:.2g} "
+        f"times the calibrated one (over {draws} draws)."
+    )
 
 
 def payers_table(study: Study) -> Table:
@@ -192,15 +202,24 @@ def payers_table(study: Study) -> Table:
                 "paper": printed,
             }
         )
-    needed = alpha_for_payers(study, draws=min(draws, 41))
+    needed = alpha_for_payers(study, min(draws, 41))
     return Table(
         "table-v",
         "Table V: clients with a negative price, Setup 1",
         rows,
         f"Over {draws} draws of costs and values, with the calibrated α = "
-        f"{study.calibration.alpha:.3g}. The paper's 3 payers at 4,000 are the median at "
-        f"α ≈ {needed:.2g}, {needed / study.calibration.alpha:.2g} times the calibrated one.",
+        f"{study.calibration.alpha:.3g}. {needed}",
+        "no training",
     )
+
+
+def total_utility(result: Result, name: str) -> Estimate:
+    """Return Σ U_n = Σ P q − c q² + v (F(w_n*) − F) with the measured final loss (equation 8)."""
+    outcome = result.study.outcomes[name]
+    clients = outcome.game.clients
+    sure = outcome.payments - clients.cost * outcome.levels**2 + clients.value * result.study.own
+    worth, total = float(clients.value.sum()), float(sure.sum())
+    return result.estimate([name], lambda own: total - worth * own.mean(axis=-1))
 
 
 def levels_table(results: Sequence[Result]) -> Table:
@@ -216,6 +235,7 @@ def levels_table(results: Sequence[Result]) -> Table:
             "final loss": result.estimate([name], mean),
             "final accuracy": result.estimate([name], mean, "accuracy"),
             "std of the loss": result.estimate([name], std),
+            "client utility": total_utility(result, name),
         }
         for result in results
         for name, outcome in result.study.outcomes.items()
@@ -224,7 +244,9 @@ def levels_table(results: Sequence[Result]) -> Table:
         "table-schemes",
         "What each scheme buys, and what it trains",
         rows,
-        "“Loss by the bound” is what the bound predicts above full participation.",
+        "“Loss by the bound” is what the bound predicts above full participation. Client utility "
+        "is the total, with each client's own optimum as what it could have had alone.",
+        basis(results[0].study.settings),
     )
 
 
@@ -250,4 +272,5 @@ def calibration_table(results: Sequence[Result]) -> Table:
         "Table I, and the constants measured by calibration",
         rows,
         "G is the root mean square of the norms of stochastic gradients. Only α G² enters prices.",
+        f"{results[0].study.settings.pilot_repeats} pilots at each of two levels",
     )
