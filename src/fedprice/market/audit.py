@@ -1,0 +1,113 @@
+"""Audit without shared coins: whether a client joins as often as it said, however long one looks.
+
+A betting e-process: start with one unit and bet, round by round, that the client joins less often
+than declared. If it is honest the wealth is a non-negative supermartingale, so it ever reaches 1/α
+with probability at most α (Ville), however long one looks and whenever one stops. The bets are a
+mixture over alternatives: likelihood ratios of levels below the declared one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    FloatArray = npt.NDArray[np.float64]
+
+__all__ = ["LevelAudit", "delivery_estimate"]
+
+# What the bets stake on, relative to the declared level: never, half as often, …
+BELOW = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 0.95])
+
+
+@dataclass(eq=False)
+class LevelAudit:
+    """Tests of the declared levels of a fleet, one a client, all running.
+
+    Parameters
+    ----------
+    levels
+        The declared levels, shape (num_clients,).
+    two_sided
+        Whether joining more often than declared counts, too.
+    tolerance
+        The share of joins that may fail without anybody's fault: the levels tested are
+        (1 − tolerance) times the declared ones.
+
+    Examples
+    --------
+    >>> audit = LevelAudit(np.array([0.5, 0.5]))
+    >>> for _ in range(20):
+    ...     audit.observe(np.array([True, False]))
+    >>> audit.suspects(alpha=0.01)
+    array([1])
+    """
+
+    levels: FloatArray
+    two_sided: bool = False
+    tolerance: float = 0.0
+    rounds: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.levels = np.asarray(self.levels, np.float64)
+        if self.levels.ndim != 1 or not ((self.levels > 0) & (self.levels <= 1)).all():
+            raise InputError("`levels` must lie in (0, 1], one a client.")
+        if not 0 <= self.tolerance < 1:
+            raise InputError(f"`tolerance` must lie in [0, 1); got {self.tolerance}.")
+        null = self.levels * (1 - self.tolerance)
+        bets = [share * null for share in BELOW]
+        if self.two_sided:
+            # As far above as below, in odds, as far as there is room.
+            bets += [null + (1 - null) * (1 - share) for share in BELOW]
+        other = np.array(bets)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # Where the level is 1, a miss proves the client wrong at once.
+            self._on_join = np.log(other / null)
+            self._on_miss = np.where(null < 1, np.log((1 - other) / (1 - null)), np.inf)
+        self._on_miss[other == null] = self._on_join[other == null] = 0.0
+        self._log = np.zeros_like(other)
+
+    def observe(self, joined: npt.NDArray[np.bool_]) -> None:
+        """Take in a round: who joined, shape (num_clients,)."""
+        self._log += np.where(joined, self._on_join, self._on_miss)
+        self.rounds += 1
+
+    @property
+    def log_evidence(self) -> FloatArray:
+        """The logarithm of each client's wealth, shape (num_clients,): evidence against it."""
+        with np.errstate(invalid="ignore"):
+            total: FloatArray = np.logaddexp.reduce(self._log, axis=0)
+        return total - math.log(len(self._log))
+
+    def suspects(self, alpha: float, *, fleet: bool = True) -> npt.NDArray[np.int64]:
+        """Return the clients against whom there is enough evidence.
+
+        Parameters
+        ----------
+        alpha
+            The false alarm rate: of the whole fleet, however many clients and rounds, or with
+            `fleet` off of each client by itself.
+        """
+        count = self.levels.size if fleet else 1
+        return np.flatnonzero(self.log_evidence >= np.log(count / alpha))
+
+
+def delivery_estimate(heads: npt.NDArray[np.int64], delivered: npt.NDArray[np.int64]) -> FloatArray:
+    """Return ρ_n, how likely an update arrives after heads, from what was seen.
+
+    One imagined delivery is added, so that a client that has not drawn heads counts as reliable and
+    none as lost for ever.
+
+    Examples
+    --------
+    >>> delivery_estimate(np.array([0, 9, 9]), np.array([0, 9, 4]))
+    array([1. , 1. , 0.5])
+    """
+    return (np.asarray(delivered) + 1) / (np.asarray(heads) + 1)

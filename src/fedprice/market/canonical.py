@@ -1,0 +1,53 @@
+"""Canonical JSON: one text for one content, so that two parties hash and sign the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from fedprice.errors import InputError
+
+__all__ = ["canonical_bytes", "digest", "parsed"]
+
+
+def canonical_bytes(content: Any) -> bytes:
+    """Return the only bytes that stand for this content: keys sorted, no spaces, no floats.
+
+    Examples
+    --------
+    >>> canonical_bytes({"b": [1, True], "a": "ü"}).decode()
+    '{"a":"ü","b":[1,true]}'
+    """
+    _check(content)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return text.encode()
+
+
+def parsed(content: bytes) -> Any:
+    """Return what canonical bytes stand for; refuse any other bytes."""
+    try:
+        value = json.loads(content)
+        if canonical_bytes(value) == content:
+            return value
+    except (ValueError, RecursionError) as error:
+        raise InputError("a message is not JSON.") from error
+    raise InputError("a message is not canonical JSON.")
+
+
+def digest(content: bytes) -> str:
+    """Return the SHA-256 of some bytes, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _check(value: Any) -> None:
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if not isinstance(name, str):
+                raise InputError("names in a message must be text.")
+            _check(part)
+    elif isinstance(value, list):
+        for part in value:
+            _check(part)
+    elif not (value is None or isinstance(value, str | int)):
+        raise InputError(f"a message holds text and whole numbers only; got {value!r}.")
