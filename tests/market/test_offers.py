@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 from fedprice import InputError
 from fedprice.market.canonical import canonical_bytes, parsed
 from fedprice.market.coins import secret_hash
+from fedprice.market.messages import ModelSchema, RefusedError, Signed, SigningKey
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import (
-    Commitment,
-    Commitments,
-    ModelSchema,
-    Offer,
-    RefusedError,
-    Signed,
-    SigningKey,
-)
+from fedprice.market.offers import Commitment, Commitments, Offer
 
 SERVER, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)])

@@ -1,0 +1,167 @@
+"""Messages between server and clients: canonical, signed with Ed25519, refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, Self
+
+from fedprice.errors import FedpriceError, InputError, require
+from fedprice.market.canonical import canonical_bytes, digest, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = [
+    "ModelSchema",
+    "RefusedError",
+    "Signed",
+    "SigningKey",
+    "require_hash",
+    "require_number",
+    "require_text",
+]
+
+_HASH = re.compile(r"[0-9a-f]{64}\Z")
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}\Z")
+
+
+class RefusedError(FedpriceError):
+    """A message that is not accepted; the text is the reason."""
+
+
+@dataclass(frozen=True)
+class ModelSchema:
+    """What an update must look like: names, shapes and types of its arrays, in order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ModelSchema.of([np.zeros((2, 3), np.float32)]).shapes
+    [[2, 3]]
+    """
+
+    names: list[str]
+    shapes: list[list[int]]
+    dtypes: list[str]
+
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[Any]], names: Sequence[str] | None = None) -> Self:
+        """Return the schema of a model."""
+        return cls(
+            list(names) if names is not None else [f"array{i}" for i in range(len(arrays))],
+            [list(array.shape) for array in arrays],
+            [array.dtype.str for array in arrays],
+        )
+
+    @property
+    def hash(self) -> str:
+        """The schema's digest, which is what an offer holds."""
+        return digest(canonical_bytes(asdict(self)))
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A message with its signature and the key that signed it, all as bytes."""
+
+    content: bytes
+    signature: bytes
+    key: bytes
+
+    @property
+    def hash(self) -> str:
+        """The digest of the message, by which others refer to it."""
+        return digest(self.content)
+
+    def open(self, kind: type[Any], key: bytes) -> Any:
+        """Return the message if it is of this kind and signed by this key.
+
+        Raises
+        ------
+        RefusedError
+            With the reason.
+        """
+        if self.key != key:
+            raise RefusedError("it is signed by another key than the one registered.")
+        _verify(self)
+        try:
+            values = parsed(self.content)
+            if not isinstance(values, dict) or values.pop("kind", None) != kind.__name__:
+                raise RefusedError(f"it is no {kind.__name__.lower()}.")
+            wanted = {field.name for field in fields(kind)}
+            if set(values) != wanted:
+                raise RefusedError("its fields are not those of its kind.")
+            return kind(**values)
+        except InputError as error:
+            raise RefusedError(str(error)) from error
+
+
+class SigningKey:
+    """An Ed25519 key pair of the server or a client."""
+
+    def __init__(self, private: bytes | None = None) -> None:
+        ed25519 = _ed25519()
+        make = ed25519.Ed25519PrivateKey
+        self._private = make.generate() if private is None else make.from_private_bytes(private)
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return bytes(self._private.public_key().public_bytes_raw())
+
+    @property
+    def private(self) -> bytes:
+        """The private key, 32 bytes: to be kept, and shown to nobody."""
+        return bytes(self._private.private_bytes_raw())
+
+    def sign(self, message: Any) -> Signed:
+        """Return the message, signed.
+
+        Examples
+        --------
+        >>> key = SigningKey(bytes(range(32)))
+        >>> signed = key.sign(ModelSchema(["w"], [[2]], ["<f4"]))
+        >>> signed.open(ModelSchema, key.public).shapes
+        [[2]]
+        """
+        content = canonical_bytes(asdict(message) | {"kind": type(message).__name__})
+        return Signed(content, bytes(self._private.sign(content)), self.public)
+
+
+def _ed25519() -> Any:
+    return require("cryptography.hazmat.primitives.asymmetric.ed25519", "market")
+
+
+def _verify(signed: Signed) -> None:
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        key = _ed25519().Ed25519PublicKey.from_public_bytes(signed.key)
+        key.verify(signed.signature, signed.content)
+    except (InvalidSignature, ValueError, TypeError) as error:
+        raise RefusedError("its signature is not valid.") from error
+
+
+def require_text(message: Any, *names: str) -> None:
+    """Refuse fields that are not text without control characters."""
+    for name in names:
+        value = getattr(message, name)
+        if not (isinstance(value, str) and _NAME.match(value)):
+            raise InputError(f"`{name}` must be text without control characters; got {value!r}.")
+
+
+def require_hash(message: Any, *names: str) -> None:
+    """Refuse fields that are not a digest."""
+    for name in names:
+        value = getattr(message, name)
+        if not (isinstance(value, str) and _HASH.match(value)):
+            raise InputError(f"`{name}` must be 64 hexadecimal digits; got {value!r}.")
+
+
+def require_number(message: Any, name: str, least: int, most: int) -> None:
+    """Refuse a field that is not a whole number within limits."""
+    value = getattr(message, name)
+    if type(value) is not int or not least <= value <= most:
+        raise InputError(f"`{name}` must be a whole number from {least} to {most}; got {value!r}.")
