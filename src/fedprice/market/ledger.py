@@ -10,6 +10,7 @@ changes nothing. What a round pays is computed here, from the terms that the run
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,7 @@ from fedprice.market.canonical import canonical_bytes, parsed
 from fedprice.market.money import accrued, payment_units
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from sqlalchemy import Connection, Engine
 
@@ -60,7 +61,8 @@ class Ledger:
     Parameters
     ----------
     url
-        A database as SQLAlchemy names it, such as sqlite:///market.db.
+        A database as SQLAlchemy names it, such as sqlite:///market.db, or
+        postgresql+psycopg://user@host/market (extra `postgres`).
 
     Examples
     --------
@@ -83,12 +85,20 @@ class Ledger:
         """Let go of the database."""
         self._engine.dispose()
 
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """One writer at a time: each entry follows the last one."""
+        with self._engine.begin() as connection:
+            if self._engine.dialect.name == "postgresql":
+                connection.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
+            yield connection
+
     def deposit(self, account: str, amount: int, reference: str) -> None:
         """Bring money in from outside, once a reference."""
         if amount <= 0:
             raise InputError(f"a deposit must be above 0; got {amount}.")
         content = {"kind": "deposit", "key": f"deposit:{account}:{reference}"}
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             self._append(connection, content, [("world", -amount), (account, amount)])
 
     def open_run(self, run: str, budget: int, terms: Mapping[str, Terms], *, rounds: int) -> None:
@@ -112,7 +122,7 @@ class Ledger:
             "budget": budget,
             "terms": {name: [own.price, own.level] for name, own in sorted(terms.items())},
         }
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             self._append(connection, content, postings)
 
     def record_round(
@@ -139,7 +149,7 @@ class Ledger:
             Who of them sent nothing, and whose update was refused, with the reason.
         """
         refused = dict(refused or {})
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             opened = self._opened(connection, run)
             terms = {name: Terms(*pair) for name, pair in opened["terms"].items()}
             for name in (*heads, *missed, *refused):
@@ -167,7 +177,7 @@ class Ledger:
 
     def settle(self, run: str) -> None:
         """Close a run: payers get back what no round used, the treasury gets the rest."""
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             opened = self._opened(connection, run)
             if self._entry(connection, f"settle:{run}") is not None:
                 return
@@ -187,7 +197,7 @@ class Ledger:
     def balance(self, account: str, connection: Connection | None = None) -> int:
         """Return the balance of an account; 0 if it has none yet."""
         if connection is None:
-            with self._engine.begin() as own:
+            with self._transaction() as own:
                 return self.balance(account, own)
         t = _tables()
         row = connection.execute(
@@ -198,14 +208,14 @@ class Ledger:
     def balances(self) -> dict[str, int]:
         """Return every account's balance, by name."""
         t = _tables()
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             rows = connection.execute(t.select(t.accounts).order_by(t.accounts.c.name))
             return {name: int(balance) for name, balance in rows}
 
     def entries(self) -> list[Entry]:
         """Return the whole chain, the first entry first."""
         t = _tables()
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             rows = connection.execute(t.select(t.entries).order_by(t.entries.c.number)).all()
         return [Entry(row.number, parsed(row.content.encode()), row.hash) for row in rows]
 
@@ -218,7 +228,7 @@ class Ledger:
             Naming the first thing that is wrong.
         """
         t = _tables()
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             rows = connection.execute(t.select(t.entries).order_by(t.entries.c.number)).all()
             kept = connection.execute(t.select(t.accounts)).all()
         previous, sums = GENESIS, dict[str, int]()
