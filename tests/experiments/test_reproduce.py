@@ -18,13 +18,14 @@ from scipy.stats import spearmanr
 
 from fedprice.errors import InputError
 from fedprice.experiments import cells as cells_module
-from fedprice.experiments.beyond import bound_points, rank_correlation
+from fedprice.experiments.beyond import bound_points, losses_along, rank_correlation
 from fedprice.experiments.cells import compute
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
 from fedprice.experiments.study import scheme_outcome
 from fedprice.experiments.tables import all_tables, total_utility, utility_gain
 from fedprice.pricing import solve
+from fedprice.pricing.along import price_along
 from tests.conftest import Run
 
 TINY = Settings(
@@ -368,6 +369,9 @@ def test_what_tables_say_by_hand(whole: Path) -> None:
     assert right["spend / budget"] == pytest.approx(1)
     assert right["loss by the bound / optimal"] == pytest.approx(1)
     assert all(row["equilibrium / best random"] <= 1 for row in tables["table-random"])
+    directions = np.random.default_rng(1).exponential(size=(5, len(clients)))
+    one_by_one = [price_along(ours.game, d, "one").expected_loss for d in directions]
+    assert losses_along(ours.game, directions) == pytest.approx(one_by_one, rel=1e-6)
     predicted, measured = bound_points(result)
     expected = spearmanr(predicted, measured).statistic
     assert rank_correlation(result).value == pytest.approx(expected)

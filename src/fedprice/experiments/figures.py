@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Drawing", "all_figures"]
 
+STRIDE = 4  # every fourth point of the grid is drawn
 SWEEP_FIGURES = {"setup1": ("5", "v̄"), "setup2": ("6", "c̄"), "setup3": ("7", "B")}
 
 
@@ -90,7 +91,7 @@ def sweep_figure(result: Result) -> Drawing:
     times = np.linspace(0, end, POINTS)
     for i, runs in enumerate(result.sweep.values()):
         spread = on_grid(runs, "loss", end).std(axis=0, ddof=1)
-        axes[2].plot(times[5:], spread[5:], color=COLORS[i])
+        axes[2].plot(times[5::STRIDE], spread[5::STRIDE], color=COLORS[i])
     axes[2].set(xlabel="simulated time, s", ylabel="std of the loss over seeds", yscale="log")
     axes[0].legend(frameon=False, fontsize="small")
     printed = "" if result.name == "setup1" else " The paper does not print the values it varied."
@@ -140,11 +141,11 @@ def bound_figure(result: Result) -> Drawing:
 
 
 def _band(axis: Axes, runs: Sequence[Curve], what: str, end: float, i: int, name: str) -> None:
-    values = on_grid(runs, what, end)
-    times = np.linspace(0, end, POINTS)
+    values = on_grid(runs, what, end)[:, ::STRIDE]
+    times = np.linspace(0, end, POINTS)[::STRIDE]
     mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
     color = COLORS[i % len(COLORS)]
-    marks = range((i + 1) * POINTS // 20, POINTS, POINTS // 5)
+    marks = range((i + 1) * times.size // 20, times.size, times.size // 5)
     axis.plot(times, mean, color=color, marker=MARKERS[i % len(MARKERS)], markevery=marks,
               markersize=4, label=name)  # fmt: skip
     axis.fill_between(times, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
@@ -153,7 +154,7 @@ def _band(axis: Axes, runs: Sequence[Curve], what: str, end: float, i: int, name
 def _zoom(axis: Axes, what: str) -> None:
     """Leave out the first steps, beside which nothing else could be seen."""
     lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
-    curves = [line[np.isfinite(line)] for line in lines if line.size == POINTS]
+    curves = [line[np.isfinite(line)] for line in lines if line.size > 2]
     skipped = np.concatenate([line[len(line) // 25 :] for line in curves])
     low, high = float(skipped.min()), float(skipped.max())
     margin = 0.08 * (high - low) or 0.01

@@ -137,6 +137,8 @@ def _write_figure(drawing: Drawing, folder: Path) -> str:
     """Write a figure in three formats; return its SVG as a data address."""
     import matplotlib as mpl
 
+    drawing.figure.draw_without_rendering()
+    drawing.figure.set_layout_engine("none")  # laid out once, not for every format
     with mpl.rc_context({"svg.hashsalt": drawing.key, "svg.fonttype": "none"}):
         for suffix in ("svg", "png", "pdf"):
             with whole_file(folder / f"{drawing.key}.{suffix}") as part:
