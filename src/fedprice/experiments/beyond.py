@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.experiments.measures import Estimate
-from fedprice.experiments.results import Result, Table, basis, mean, resample_indices, std
+from fedprice.experiments.measures import Estimate, resample_indices
+from fedprice.experiments.results import Result, Table, basis, mean, std
 from fedprice.game import best_level, best_response, price_for
 from fedprice.pricing import solve
 

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["Estimate", "Timed", "evaluation_time", "on_grid", "resamples", "time_to"]
+__all__ = [
+    "Estimate",
+    "Timed",
+    "evaluation_time",
+    "on_grid",
+    "resample_indices",
+    "resamples",
+    "time_to",
+]
 
 POINTS = 501
 RESAMPLES = 2000
@@ -103,12 +111,15 @@ def time_to(curves: FloatArray, target: FloatArray, end: float, *, falling: bool
     return np.where(reached.any(axis=1), (np.maximum(first - 1, 0) + part) * step, np.inf)
 
 
-def resamples(count: int, seed: int = 0) -> FloatArray:
-    """Return weights that average bootstrap resamples of `count` runs, shape (RESAMPLES, count)."""
-    rng = np.random.default_rng(seed)
-    chosen = rng.integers(0, count, (RESAMPLES, count))
+def resample_indices(count: int) -> npt.NDArray[np.int64]:
+    """Return observations drawn with replacement, shape (RESAMPLES, count); the same every time."""
+    return np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
+
+
+def resamples(count: int) -> FloatArray:
+    """Return weights that average each of those resamples, shape (RESAMPLES, count)."""
     weights = np.zeros((RESAMPLES, count))
-    np.add.at(weights, (np.arange(RESAMPLES)[:, None], chosen), 1 / count)
+    np.add.at(weights, (np.arange(RESAMPLES)[:, None], resample_indices(count)), 1 / count)
     return weights
 
 

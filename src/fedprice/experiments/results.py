@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.experiments.measures import Estimate, evaluation_time, resamples
+from fedprice.experiments.measures import Estimate, evaluation_time, resample_indices
 from fedprice.experiments.settings import PAPER_SCHEMES
 from fedprice.experiments.study import SWEEP_TIME, SWEEPS
 
@@ -31,7 +31,6 @@ __all__ = [
     "Table",
     "basis",
     "mean",
-    "resample_indices",
     "shown",
     "std",
     "title_of",
@@ -111,11 +110,6 @@ def mean(values: FloatArray) -> Any:
 def std(values: FloatArray) -> Any:
     """Return the standard deviation over seeds, the last axis."""
     return values.std(axis=-1, ddof=1)
-
-
-def resample_indices(count: int) -> npt.NDArray[np.int64]:
-    """Return seeds drawn with replacement, shape (resamples, count)."""
-    return np.random.default_rng(0).integers(0, count, (resamples(1).shape[0], count))
 
 
 @dataclass(frozen=True, eq=False)

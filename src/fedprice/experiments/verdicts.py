@@ -11,8 +11,8 @@ import numpy as np
 
 from fedprice.experiments import paper
 from fedprice.experiments.beyond import rank_correlation
-from fedprice.experiments.measures import Estimate, on_grid
-from fedprice.experiments.results import Result, resample_indices, shown, std
+from fedprice.experiments.measures import Estimate, on_grid, resample_indices
+from fedprice.experiments.results import Result, shown, std
 from fedprice.experiments.study import SWEEPS
 from fedprice.experiments.tables import timed, utility_gain
 
