@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 
 from fedprice import InputError
-from fedprice.market.coins import coin_key, draws, heads, is_opening, new_secret, secret_hash
+from fedprice.market.coins import Coins, coin_key, is_opening, own_secret, secret_hash
 from fedprice.market.money import LEVEL_ONE, level_units
+
+
+def draws(key: bytes, run: str, rounds: range) -> list[int]:
+    coins = Coins(key, run, 0)
+    return [coins.draw(r) for r in rounds]
+
+
+def heads(key: bytes, run: str, rounds: range, level: int) -> list[bool]:
+    coins = Coins(key, run, level)
+    return [coins.heads(r) for r in rounds]
 
 
 def test_a_stream_is_hmac() -> None:
@@ -50,8 +60,9 @@ def test_a_higher_level_only_adds_heads() -> None:
 
 
 def test_the_server_is_bound_to_its_secret() -> None:
-    secret = new_secret()
+    secret = own_secret(bytes(32), "run-1")
     assert is_opening(secret, secret_hash(secret))
-    assert not is_opening(new_secret(), secret_hash(secret))
+    for other in (own_secret(bytes(32), "run-2"), own_secret(bytes(31) + b"1", "run-1")):
+        assert not is_opening(other, secret_hash(secret))
     with pytest.raises(InputError, match="32 bytes; got 31"):
         coin_key(bytes(31), bytes(32))

@@ -9,23 +9,31 @@ from hypothesis import strategies as st
 from fedprice import InputError
 from fedprice.market.money import (
     LEVEL_ONE,
+    MICRO,
     accrued,
     level_units,
     micro_units,
     payment_units,
-    split,
+    price_units,
+    whole_payments,
 )
 
 totals = st.integers(-(10**15), 10**15)
 
 
-@given(totals, st.lists(st.floats(0, 1e9), min_size=1, max_size=50).filter(lambda s: sum(s) > 0))
-def test_a_split_adds_up_and_no_part_is_off_by_a_unit(total: int, shares: list[float]) -> None:
-    parts = split(total, shares)
-    assert sum(parts) == total
-    whole = sum(map(Fraction, shares))
-    for part, share in zip(parts, shares, strict=True):
-        assert abs(part - total * Fraction(share) / whole) < 1
+@given(st.lists(st.floats(-1e6, 1e6), max_size=50), st.integers(-2, 2))
+def test_whole_payments_add_up_and_none_is_off_by_a_unit(payments: list[float], off: int) -> None:
+    exact = sum(map(Fraction, payments)) * MICRO
+    parts = whole_payments(payments, most=round(exact))
+    assert sum(parts) == round(exact)
+    for part, payment in zip(parts, payments, strict=True):
+        assert abs(part - Fraction(payment) * MICRO) < 1
+    assert sum(whole_payments(payments, most=round(exact) + abs(off))) == round(exact)
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(1, LEVEL_ONE))
+def test_a_level_earns_exactly_its_payment(payment: int, level: int) -> None:
+    assert payment_units(price_units(payment, level), level) == payment
 
 
 @given(totals, st.integers(1, 5000), st.data())
@@ -51,6 +59,4 @@ def test_payments_are_price_times_level(price: int, level: int) -> None:
 def test_bad_numbers() -> None:
     with pytest.raises(InputError, match="a level must lie between 0 and 1"):
         level_units(1.0000001)
-    with pytest.raises(InputError, match="shares must be at least 0"):
-        split(10, [0, 0])
     assert micro_units(0.1) == 100_000

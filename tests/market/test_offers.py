@@ -18,7 +18,7 @@ SERVER, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)])
 OFFER = Offer(
     run="run-1", client="alice", price=-3_000_000, level_cap=LEVEL_ONE // 2, rounds=100,
-    deadline=0, unit="credit", schema=SCHEMA.hash, coin_hash=secret_hash(bytes(32)),
+    deadline=0, unit="CREDIT", schema=SCHEMA.hash, coin_hash=secret_hash(bytes(32)),
 )  # fmt: skip
 OFFERS = {
     "alice": SERVER.sign(OFFER),
@@ -112,7 +112,12 @@ def test_signed_by_the_right_key_but_of_no_form(value: object) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"client": "a\nb"}, "`client` must be text without control"),
+        ({"client": "a\nb"}, "`client` must be 1 to 200 printable"),
+        ({"client": "a\u202eb"}, "`client` must be 1 to 200 printable"),
+        ({"client": "\ud800"}, "`client` must be 1 to 200 printable"),
+        ({"client": ""}, "`client` must be 1 to 200 printable"),
+        ({"run": "r" * 201}, "`run` must be 1 to 200 printable"),
+        ({"unit": "=EUR"}, "`unit` must be 1 to 12 capital letters"),
         ({"price": 1.5}, "`price` must be a whole number"),
         ({"level_cap": LEVEL_ONE + 1}, "`level_cap` must be a whole number"),
         ({"deadline": 101}, "`deadline` must be a whole number from 0 to 100"),

@@ -11,10 +11,11 @@ import typer
 
 from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
-from fedprice.cli.console import InfeasibleError, StoppedError
+from fedprice.cli.console import InfeasibleError, StoppedError, UnverifiedError
 from fedprice.cli.data import data
 from fedprice.cli.example import example
 from fedprice.cli.frontier import frontier
+from fedprice.cli.ledger import ledger, verify
 from fedprice.cli.price import price
 from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
@@ -30,11 +31,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (price, compare, frontier, respond, calibrate, simulate, reproduce, report, example):
+for command in (
+    price, compare, frontier, respond, calibrate, simulate, verify, reproduce, report, example,
+):  # fmt: skip
     app.command()(command)
 app.add_typer(data, name="data")
+app.add_typer(ledger, name="ledger")
 
-_CODES: dict[type[FedpriceError], int] = {InfeasibleError: 3, StoppedError: 130}
+_CODES: dict[type[FedpriceError], int] = {
+    InfeasibleError: 3,
+    UnverifiedError: 4,
+    StoppedError: 130,
+}
 
 # The base of what typer raises for a wrong command line; newer releases bring a click of their own.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]

@@ -1,7 +1,7 @@
 """How results leave a command: to files, to the screen, or as an error.
 
 Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 stdout could not be
-written, 2 bad input, 3 infeasible, 130 stopped.
+written, 2 bad input, 3 infeasible, 4 does not verify, 130 stopped.
 """
 
 from __future__ import annotations
@@ -25,15 +25,27 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console, RenderableType
 
-__all__ = ["Delivery", "InfeasibleError", "StoppedError", "json_text", "stderr", "stdout"]
+__all__ = [
+    "Delivery",
+    "InfeasibleError",
+    "StoppedError",
+    "UnverifiedError",
+    "json_text",
+    "stderr",
+    "stdout",
+]
 
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
-LEAST_WIDTH = 100
+LEAST_WIDTH, WIDEST = 100, 1000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 class InfeasibleError(FedpriceError):
     """The budget does not suffice: exit code 3."""
+
+
+class UnverifiedError(FedpriceError):
+    """A ledger is not what an honest market would have written: exit code 4."""
 
 
 class StoppedError(FedpriceError):
@@ -95,7 +107,10 @@ class Delivery:
                     text = csv_text(rows) if self.output.suffix == ".csv" else to_json()
                     part.write_text(text, encoding="utf-8", newline="")
         if self.format is Format.TABLE:
-            stdout().print(to_screen())
+            console, screen = stdout(), to_screen()
+            unbounded = console.options.update(max_width=WIDEST)
+            console.width = max(console.width, console.measure(screen, options=unbounded).maximum)
+            console.print(screen)
         else:
             sys.stdout.write(csv_text(rows) if self.format is Format.CSV else to_json())
         for path in (self.output, self.plot):

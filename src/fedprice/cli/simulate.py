@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -16,6 +16,11 @@ from fedprice.cli.progress import rounds_bar
 from fedprice.cli.summaries import summary_table
 from fedprice.pricing import SCHEMES, solve
 
+if TYPE_CHECKING:
+    from fedprice.data import Federation
+    from fedprice.learning import History
+    from fedprice.pricing import Outcome
+
 __all__ = ["simulate"]
 
 
@@ -27,6 +32,16 @@ def simulate(
     ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
+    delivery: Annotated[
+        float, typer.Option(min=0, max=1, help="How likely an update arrives after heads.")
+    ] = 1.0,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Run the whole market: offers, coins, checks, and payments recorded here.",
+        ),
+    ] = None,
     output: options.OutputFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
@@ -38,7 +53,7 @@ def simulate(
     from fedprice.experiments import setup_of
     from fedprice.learning import FedAvg, HorvitzThompson, Training, simulate_runs
 
-    delivery = Delivery(output, None, format_, force)
+    sending = Delivery(output, None, format_, force)
     chosen = setup_of(setup)
     federation = chosen.federation(source)
     with stderr().status("calibrating"):
@@ -56,18 +71,26 @@ def simulate(
                 done += 1
                 tell(done, total * rounds, "")
 
-        histories = [
-            simulate_runs(
-                federation,
-                [(outcome.levels, seed) for seed in range(seeds)],
-                training=Training(rounds=rounds),
-                # A fixed subset is what plain averaging is for; nothing makes it unbiased.
-                aggregator=FedAvg() if outcome.scheme == "subset" else HorvitzThompson(),
-                clock=chosen.clock(federation),
-                progress=progress,
-            )
-            for outcome in outcomes
-        ]
+        training, clock = Training(rounds=rounds), chosen.clock(federation)
+        if ledger is None:
+            histories = [
+                simulate_runs(
+                    federation,
+                    [(outcome.levels, seed) for seed in range(seeds)],
+                    training=training,
+                    # A fixed subset is what plain averaging is for; nothing makes it unbiased.
+                    aggregator=FedAvg() if outcome.scheme == "subset" else HorvitzThompson(),
+                    delivery=delivery,
+                    clock=clock,
+                    progress=progress,
+                )
+                for outcome in outcomes
+            ]
+        else:
+            histories = _markets(
+                ledger, setup, federation, outcomes, range(seeds),
+                training=training, delivery=delivery, clock=clock, progress=progress,
+            )  # fmt: skip
     rows = pl.DataFrame(
         [
             {
@@ -84,8 +107,40 @@ def simulate(
             for outcome, own in zip(outcomes, histories, strict=True)
         ]
     )
-    delivery.send(
+    sending.send(
         rows,
         to_json=lambda: json_text(schemes=rows),
         to_screen=lambda: summary_table(rows, rows.columns),
     )
+
+
+def _markets(
+    url: str,
+    setup: str,
+    federation: Federation,
+    outcomes: list[Outcome],
+    seeds: range,
+    **settings: Any,
+) -> list[list[History]]:
+    """Run a market a scheme and seed, each a run of the ledger; go on with those begun."""
+    from fedprice.market.ledger import Ledger
+    from fedprice.market.simulation import simulate_market
+
+    opened = Ledger(url)
+    try:
+        return [
+            [
+                simulate_market(
+                    federation,
+                    outcome,
+                    ledger=opened,
+                    run=f"{setup}-{outcome.scheme}-{seed}",
+                    seed=seed,
+                    **settings,
+                )
+                for seed in seeds
+            ]
+            for outcome in outcomes
+        ]
+    finally:
+        opened.close()

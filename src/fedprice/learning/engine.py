@@ -21,10 +21,10 @@ import numpy as np
 from fedprice.errors import FedpriceError, InputError, require
 from fedprice.learning.aggregation import HorvitzThompson
 from fedprice.learning.checkpoint import load_checkpoint, save_checkpoint
-from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
 from fedprice.learning.evaluation import evaluate_model, run_all
 from fedprice.learning.history import History
 from fedprice.learning.layout import Prepared, aligned, prepared
+from fedprice.learning.participation import Drawn
 from fedprice.learning.training import Training
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedprice.data.federation import Federation
-    from fedprice.learning.aggregation import Aggregator
+    from fedprice.learning.aggregation import Aggregator, State
     from fedprice.learning.clock import Clock
+    from fedprice.learning.participation import Participation
 
     FloatArray = npt.NDArray[np.float64]
 
@@ -59,6 +60,7 @@ def simulate(
     seed: int = 0,
     threads: int | None = None,
     checkpoint: str | Path | None = None,
+    participation: Participation | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> History:
     """Train a model from whoever shows up.
@@ -84,6 +86,8 @@ def simulate(
         How many to use, by default one a core; the result does not depend on it.
     checkpoint
         A file that the run saves itself to at evaluations, and goes on from if it exists.
+    participation
+        Who takes part, and what is kept of each round; by default coins drawn from the seed.
     progress
         Called with the number of rounds done, after each.
 
@@ -107,7 +111,7 @@ def simulate(
         raise InputError(f"`seed` must be a whole number from 0 to 2^63 − 1; got {seed}.")
     q = _probabilities("levels", levels, federation.num_clients)
     rho = _probabilities("delivery", 1.0 if delivery is None else delivery, federation.num_clients)
-    run = _Run(federation, q, rho, training, aggregator, clock, seed)
+    run = _Run(federation, q, rho, training, aggregator, clock, seed, participation)
     count = threads or os.cpu_count() or 1
     if count == 1:
         return run.train(None, 1, checkpoint, progress)
@@ -193,6 +197,7 @@ class _Run:
     aggregator: Aggregator
     clock: Clock | None
     seed: int
+    participation: Participation | None = None
     room: npt.NDArray[np.float32] = field(default_factory=lambda: aligned(0, 0, 0), init=False)
 
     @cached_property
@@ -220,7 +225,6 @@ class _Run:
     ) -> History:
         federation, training = self.federation, self.training
         data = prepared(federation, training.seen)
-        kernels = require("fedprice.learning.kernels", "learn")
         clients, rounds = federation.num_clients, training.rounds
         model = np.zeros(data.model_shape)
         state = self.aggregator.start(clients, model.size)
@@ -234,13 +238,15 @@ class _Run:
             "squares_max": np.zeros(clients),
             "updates_seen": np.zeros(clients, np.int64),
         }
+        by = self.participation or Drawn(self.levels, self.delivery, self.seed)
+        stored = by.restore()
         if checkpoint is not None and Path(checkpoint).exists():
             stored = load_checkpoint(checkpoint, self.fingerprint)
+        if stored is not None:
             model = stored.pop("model")
             state |= {k[6:]: stored.pop(k) for k in list(stored) if k.startswith("state.")}
             record = stored
-        weight, arrival = federation.weight, self.levels * self.delivery
-        highest, buffer = highest_levels(self.levels), np.empty(clients, np.int64)
+        weight = federation.weight
         for r in range(int(record["done"][0]), rounds + 1):
             small = model.astype(np.float32)
             if r % training.evaluate_every == 0 or r == rounds:
@@ -249,36 +255,37 @@ class _Run:
                 if not len(record["evaluations"]) or record["evaluations"][-1, 0] < r:
                     record["evaluations"] = np.vstack([record["evaluations"], row])
                 if checkpoint is not None:
-                    record["done"][0] = r
-                    kept = {f"state.{name}": array for name, array in state.items()}
-                    save_checkpoint(checkpoint, self.fingerprint, record | kept | {"model": model})
+                    save_checkpoint(checkpoint, self.fingerprint, _kept(record, state, model, r))
             if r == rounds:
                 break
-            heads = buffer[: kernels.draw_joiners(self.seed, r, highest, buffer)]
-            joined = self.delivered(r, heads)
+            heads = by.heads(r)
+            joined, arrival = by.delivering(r, heads), by.arrival()
             for first in range(0, max(joined.size, 1), PART):
                 some = joined[first : first + PART]
                 updates, norms = self.updates(data, some, small, r, pool, threads)
+                admitted = by.admit(r, some, self.cut(updates.reshape(-1, *model.shape)))
+                if not admitted.all():
+                    some, updates, norms = some[admitted], updates[admitted], norms[admitted]
                 step = self.aggregator.step(state, some, updates, weight, arrival, joined)
                 model += step.reshape(model.shape)
                 self.require_finite(model, some, updates, r)
                 record["squares"][some] += norms[:, 0]
                 record["squares_max"][some] = np.maximum(record["squares_max"][some], norms[:, 1])
                 record["updates_seen"][some] += 1
-            record["joined"][r] = joined.size
-            if joined.size:
-                record["largest_weight"][r] = (weight[joined] / arrival[joined]).max()
+                record["joined"][r] += some.size
+                largest = (weight[some] / arrival[some]).max(initial=record["largest_weight"][r])
+                record["largest_weight"][r] = largest
             record["time"] += 1.0 if self.clock is None else self.clock.round_time(heads)
+            published = self.cut(model).astype(np.float32)
+            by.close(r, published, _kept(record, state, model, r + 1))
             if progress is not None:
                 progress(r + 1)
         return self.history(record, model)
 
-    def delivered(self, r: int, heads: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return those of the joiners whose update arrives."""
-        if (self.delivery == 1).all():
-            return heads
-        drawn = [uniform(key(self.seed, DELIVERIES, r, int(n))) for n in heads]
-        return heads[np.array(drawn, np.float64) < self.delivery[heads]]
+    def cut(self, padded: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return models without what the kernels' layout adds."""
+        features = self.federation.features.shape[1] + 1
+        return padded[..., : self.federation.num_classes, :features]
 
     def updates(
         self,
@@ -348,7 +355,6 @@ class _Run:
     def history(self, record: dict[str, npt.NDArray[Any]], model: FloatArray) -> History:
         """Return what was recorded."""
         at = record["evaluations"]
-        features = self.federation.features.shape[1] + 1
         seen = record["updates_seen"] * self.training.local_steps
         mean = np.divide(record["squares"], seen, out=np.full(seen.size, np.nan), where=seen > 0)
         largest = np.where(seen > 0, record["squares_max"], np.nan)
@@ -361,8 +367,14 @@ class _Run:
             largest_weight=record["largest_weight"],
             grad_norm=np.sqrt(mean),
             grad_norm_max=np.sqrt(largest),
-            model=model[: self.federation.num_classes, :features].astype(np.float32),
+            model=self.cut(model).astype(np.float32),
         )
+
+
+def _kept(record: State, state: State, model: FloatArray, done: int) -> State:
+    """Return what a run needs to go on after so many rounds."""
+    named = {f"state.{name}": array for name, array in state.items()}
+    return record | named | {"model": model, "done": np.array([done])}
 
 
 def _shares(work: FloatArray, threads: int) -> list[npt.NDArray[np.int64]]:

@@ -99,7 +99,7 @@ class LevelAudit:
         return np.flatnonzero(self.log_evidence >= np.log(count / alpha))
 
 
-def delivery_estimate(heads: npt.NDArray[np.int64], delivered: npt.NDArray[np.int64]) -> FloatArray:
+def delivery_estimate(heads: npt.ArrayLike, delivered: npt.ArrayLike) -> FloatArray:
     """Return ρ_n, how likely an update arrives after heads, from what was seen.
 
     One imagined delivery is added, so that a client that has not drawn heads counts as reliable and
@@ -110,4 +110,5 @@ def delivery_estimate(heads: npt.NDArray[np.int64], delivered: npt.NDArray[np.in
     >>> delivery_estimate(np.array([0, 9, 9]), np.array([0, 9, 4]))
     array([1. , 1. , 0.5])
     """
-    return (np.asarray(delivered) + 1) / (np.asarray(heads) + 1)
+    estimate: FloatArray = (np.asarray(delivered) + 1) / (np.asarray(heads) + 1)
+    return estimate

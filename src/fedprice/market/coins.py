@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
-from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-__all__ = ["coin_key", "draws", "heads", "is_opening", "new_secret", "secret_hash"]
+__all__ = ["Coins", "coin_key", "is_opening", "own_secret", "secret_hash"]
 
 SECRET_BYTES = 32
+_INNER = bytes(b ^ 0x36 for b in range(256))
+_OUTER = bytes(b ^ 0x5C for b in range(256))
 
 
-def new_secret() -> bytes:
-    """Return a secret that nobody can guess."""
-    return secrets.token_bytes(SECRET_BYTES)
+def own_secret(private: bytes, subject: str) -> bytes:
+    """Return a party's secret for a subject: known to the holder of this private key alone.
+
+    It need not be stored: after a crash the same key gives the same secret again.
+    """
+    return hmac.digest(_checked(private), b"fedprice secret\0" + subject.encode(), "sha256")
 
 
 def secret_hash(secret: bytes) -> str:
@@ -45,41 +45,40 @@ def coin_key(server_secret: bytes, client_secret: bytes) -> bytes:
     )
 
 
-def draws(key: bytes, run: str, rounds: Iterable[int]) -> list[int]:
-    """Return the 64-bit numbers of some rounds: HMAC-SHA256(key, run ‖ round), its first 8 bytes.
-
-    Examples
-    --------
-    >>> [hex(n)[:8] for n in draws(bytes(32), "run-1", [0, 1])]
-    ['0x3805bf', '0x72469c']
-    """
-    prefix = run.encode() + b"\0"
-    # HMAC with its two keyed states computed once: four times as fast as a call each.
-    inner = hashlib.sha256(bytes(b ^ 0x36 for b in key.ljust(64, b"\0")) + prefix)
-    outer = hashlib.sha256(bytes(b ^ 0x5C for b in key.ljust(64, b"\0")))
-    numbers = []
-    for round_ in rounds:
-        one, two = inner.copy(), outer.copy()
-        one.update(round_.to_bytes(8))
-        two.update(one.digest())
-        numbers.append(int.from_bytes(two.digest()[:8]))
-    return numbers
-
-
-def heads(key: bytes, run: str, rounds: Iterable[int], level: int) -> list[bool]:
-    """Return whether the client joins in each of some rounds.
+class Coins:
+    """A client's coins in a run: HMAC-SHA256(key, run ‖ round) below level · 2⁶⁴.
 
     Parameters
     ----------
     key, run
         From `coin_key`; the run's name.
-    rounds
-        Which rounds, counted from 0.
     level
         The committed level in multiples of 2⁻³²; a coin shows heads with exactly this probability.
+
+    Examples
+    --------
+    >>> coins = Coins(bytes(32), "run-1", level=1 << 30)
+    >>> [hex(coins.draw(r))[:8] for r in range(2)], [coins.heads(r) for r in range(2)]
+    (['0x3805bf', '0x72469c'], [True, False])
     """
-    below = level << 32
-    return [number < below for number in draws(key, run, rounds)]
+
+    def __init__(self, key: bytes, run: str, level: int) -> None:
+        self._below = level << 32
+        # HMAC with its two keyed states computed once: four times as fast as a call each.
+        block = key.ljust(64, b"\0")
+        self._inner = hashlib.sha256(block.translate(_INNER) + run.encode() + b"\0")
+        self._outer = hashlib.sha256(block.translate(_OUTER))
+
+    def draw(self, round_: int) -> int:
+        """Return the 64-bit number of a round, counted from 0."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(round_.to_bytes(8))
+        outer.update(inner.digest())
+        return int.from_bytes(outer.digest()[:8])
+
+    def heads(self, round_: int) -> bool:
+        """Return whether the client joins in a round."""
+        return self.draw(round_) < self._below
 
 
 def _checked(secret: bytes) -> bytes:

@@ -4,55 +4,68 @@ Accounts: `world`, where money comes from and goes to; `treasury`, the server's;
 a run may spend; `client:NAME`. Only `world` may be below 0, by a constraint of the database.
 
 One event is one entry is one transaction: it is there wholly or not at all, and recording it again
-changes nothing. What a round pays is computed here, from the terms that the run was opened with.
+changes nothing. What a round pays is computed here, from the terms that the run was opened with;
+`fedprice.verify` derives it again from an export, with code of its own.
 """
 
 from __future__ import annotations
 
 import hashlib
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedprice.errors import FedpriceError, InputError, nearest, require
+from fedprice.errors import InputError, nearest
+from fedprice.market.accounts import Posting, account_ids, add_to_balances, balances_of
 from fedprice.market.canonical import canonical_bytes, parsed
-from fedprice.market.money import accrued, payment_units
+from fedprice.market.database import (
+    Database,
+    LedgerError,
+    accounts,
+    entries,
+    postings,
+    sa,
+    states,
+)
+from fedprice.market.messages import require_name, require_unit
+from fedprice.market.money import accrued
+from fedprice.market.offers import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection
 
-__all__ = ["Entry", "Ledger", "LedgerError", "Terms"]
+    from fedprice.market.agreement import Agreement
+    from fedprice.verify import Report
+
+__all__ = ["Delivered", "Entry", "Ledger", "LedgerError"]
 
 GENESIS = "0" * 64
-Posting = tuple[str, int]
+UNIT = "CREDIT"
 
 
-class LedgerError(FedpriceError):
-    """What the ledger refuses, or finds wrong with itself."""
+class Delivered(NamedTuple):
+    """An accepted update: its hash, the weight it got, and the gradient norm that it shows."""
 
-
-@dataclass(frozen=True)
-class Terms:
-    """What a client committed to: price in micro-units, level in multiples of 2⁻³²."""
-
-    price: int
-    level: int
-
-    @property
-    def payment(self) -> int:
-        """What the client earns in all if it keeps its word; negative if it pays."""
-        return payment_units(self.price, self.level)
+    update: str
+    weight: str
+    grad_norm: str
 
 
 class Entry(NamedTuple):
-    """One entry: its number, its content, and the hash that chains it to the one before."""
+    """One entry: its number, content and postings, and the hash that chains it to the last."""
 
     number: int
     content: dict[str, Any]
+    postings: list[Posting]
     hash: str
+
+
+class _Opened(NamedTuple):
+    """What every round needs of a run."""
+
+    rounds: int
+    terms: dict[str, Terms]
+    due: list[tuple[str, int]]
 
 
 class Ledger:
@@ -62,7 +75,13 @@ class Ledger:
     ----------
     url
         A database as SQLAlchemy names it, such as sqlite:///market.db, or
-        postgresql+psycopg://user@host/market (extra `postgres`).
+        postgresql+psycopg://user@host/market (extra `postgres`); or the path of an SQLite file.
+    unit
+        What its money is, such as EUR: of a new ledger, or what an old one must have.
+    create
+        Whether to create what is not there.
+    timeout
+        Seconds to wait for other writers.
 
     Examples
     --------
@@ -71,59 +90,95 @@ class Ledger:
     >>> ledger.open_run("run-1", 5_000_000, {"alice": Terms(8_000_000, 2**31)}, rounds=4)
     >>> for r in range(4):  # alice misses the first
     ...     missed = ["alice"] if r == 0 else []
-    ...     ledger.record_round("run-1", r, model="0" * 64, heads=["alice"], missed=missed)
+    ...     ledger.record_round("run-1", r, model="0" * 64, missed=missed)
     >>> ledger.settle("run-1")
     >>> ledger.balances()
     {'client:alice': 3000000, 'escrow:run-1': 0, 'treasury': 7000000, 'world': -10000000}
     """
 
-    def __init__(self, url: str) -> None:
-        self._engine = _engine(url)
-        _tables().metadata.create_all(self._engine)
+    def __init__(
+        self, url: str, *, unit: str | None = None, create: bool = True, timeout: float = 30.0
+    ) -> None:
+        self._database = Database(url, create=create, timeout=timeout)
+        self.name = self._database.name
+        self._ids: dict[str, int] = {}
+        self._open: dict[str, _Opened] = {}
+        with self._database.reading() as connection:
+            begun = self._entry(connection, ["begin"])
+        if begun is None:
+            require_unit(unit or UNIT)
+            with self._database.writing() as connection:
+                self._append(connection, ["begin"], {"unit": unit or UNIT}, [])
+        elif unit not in (None, begun["unit"]):
+            raise LedgerError(f"{self.name} is a ledger of {begun['unit']}, not of {unit}.")
+        self.unit = unit or UNIT if begun is None else str(begun["unit"])
 
     def close(self) -> None:
         """Let go of the database."""
-        self._engine.dispose()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        """One writer at a time: each entry follows the last one."""
-        with self._engine.begin() as connection:
-            if self._engine.dialect.name == "postgresql":
-                connection.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
-            yield connection
+        self._database.close()
 
     def deposit(self, account: str, amount: int, reference: str) -> None:
-        """Bring money in from outside, once a reference."""
+        """Bring money in from outside, into `treasury` or `client:NAME`, once a reference."""
         if amount <= 0:
             raise InputError(f"a deposit must be above 0; got {amount}.")
-        content = {"kind": "deposit", "key": f"deposit:{account}:{reference}"}
-        with self._transaction() as connection:
-            self._append(connection, content, [("world", -amount), (account, amount)])
+        if account != "treasury":
+            if not account.startswith("client:"):
+                raise InputError(f"deposits go to treasury or client:NAME; got {account!r}.")
+            require_name("client", account.removeprefix("client:"))
+        require_name("reference", reference)
+        with self._database.writing() as connection:
+            self._append(
+                connection,
+                ["deposit", account, reference],
+                {"account": account, "reference": reference},
+                [("world", -amount), (account, amount)],
+            )
 
-    def open_run(self, run: str, budget: int, terms: Mapping[str, Terms], *, rounds: int) -> None:
-        """Move the budget of a run, and what payers owe, into its escrow."""
-        escrow = f"escrow:{run}"
-        due = {name: own.payment for name, own in sorted(terms.items())}
+    def open_run(
+        self,
+        run: str,
+        budget: int,
+        terms: Mapping[str, Terms],
+        *,
+        rounds: int,
+        agreement: Agreement | None = None,
+    ) -> None:
+        """Move the budget of a run, and what payers owe, into its escrow.
+
+        Parameters
+        ----------
+        run, budget, rounds
+            Its name, the most it may cost in micro-units, and how many rounds it has.
+        terms
+            What each client and the server agreed on.
+        agreement
+            What they signed, with the secrets of their coins; None where coins are not shared.
+        """
+        require_name("run", run)
+        if rounds < 1:
+            raise InputError(f"`rounds` must be at least 1; got {rounds}.")
+        for name in terms:
+            require_name("client", name)
+        due = {name: own.payment for name, own in terms.items()}
         needed = sum(due.values())
         if needed > budget:
             raise LedgerError(
-                f"run {run!r} needs {needed} units for what was committed; its budget is {budget}."
+                f"run {run!r} needs {needed} micro-units for what was committed; its budget is "
+                f"{budget}. Raise the budget, or offer less."
             )
-        postings = [("treasury", -budget), (escrow, budget)]
+        escrow = f"escrow:{run}"
+        lines: list[Posting] = [("treasury", -budget), (escrow, budget)] if budget else []
         for name, amount in due.items():
             if amount < 0:
-                postings += [(f"client:{name}", amount), (escrow, -amount)]
+                lines += [(f"client:{name}", amount), (escrow, -amount)]
         content = {
-            "kind": "open",
-            "key": f"open:{run}",
-            "run": run,
             "rounds": rounds,
             "budget": budget,
-            "terms": {name: [own.price, own.level] for name, own in sorted(terms.items())},
+            "terms": [[name, own.price, own.level, own.samples] for name, own in terms.items()],
+            "agreement": None if agreement is None else agreement.content(),
         }
-        with self._transaction() as connection:
-            self._append(connection, content, postings)
+        with self._database.writing() as connection:
+            self._append(connection, ["open", run], content, lines, run=run)
 
     def record_round(
         self,
@@ -131,9 +186,10 @@ class Ledger:
         round_: int,
         *,
         model: str,
-        heads: Collection[str],
+        joined: Mapping[str, Delivered] | None = None,
         missed: Collection[str] = (),
         refused: Mapping[str, str] | None = None,
+        state: bytes | None = None,
     ) -> None:
         """Record a round, and pay whoever kept its word: tails, or heads and an accepted update.
 
@@ -143,189 +199,224 @@ class Ledger:
             Which; rounds come one after the other, from 0.
         model
             Hash of the model after the round.
-        heads
-            Who drew heads.
-        missed, refused
-            Who of them sent nothing, and whose update was refused, with the reason.
+        joined, missed, refused
+            Of those who drew heads: whose update was accepted, who sent nothing, and whose update
+            was refused, with the reason.
+        state
+            What the run needs to go on after this round; the last one is kept.
         """
-        refused = dict(refused or {})
-        with self._transaction() as connection:
+        joined, refused = joined or {}, refused or {}
+        with self._database.writing() as connection:
             opened = self._opened(connection, run)
-            terms = {name: Terms(*pair) for name, pair in opened["terms"].items()}
-            for name in (*heads, *missed, *refused):
-                if name not in terms:
-                    raise LedgerError(f"run {run!r} has no client {name!r}. {nearest(name, terms)}")
+            drew = [*joined, *missed, *refused]
+            for name in drew:
+                if name not in opened.terms:
+                    hint = nearest(name, opened.terms)
+                    raise LedgerError(f"run {run!r} has no client {name!r}. {hint}")
+            if len(set(drew)) < len(drew):
+                raise LedgerError(f"round {round_} of run {run!r} names a client twice.")
             content: dict[str, Any] = {
-                "kind": "round",
-                "key": f"round:{run}:{round_}",
-                "run": run,
-                "round": round_,
                 "model": model,
-                "heads": sorted(heads),
+                "joined": {name: list(update) for name, update in joined.items()},
                 "missed": sorted(missed),
-                "refused": dict(sorted(refused.items())),
+                "refused": dict(refused),
+                "state": None if state is None else hashlib.sha256(state).hexdigest(),
             }
-            if self._entry(connection, content["key"]) is None:
-                self._require_next(connection, run, round_, opened["rounds"])
-            postings: list[Posting] = []
-            for name, own in terms.items():
-                if own.payment > 0 and name not in missed and name not in refused:
-                    share = accrued(own.payment, opened["rounds"], round_ + 1)
-                    share -= accrued(own.payment, opened["rounds"], round_)
-                    postings += [(f"escrow:{run}", -share), (f"client:{name}", share)]
-            self._append(connection, content, postings)
+            key = ["round", run, round_]
+            if self._entry(connection, key) is None:
+                self._require_next(connection, run, round_, opened.rounds)
+            broken = {*missed, *refused}
+            pay: list[Posting] = []
+            for name, payment in opened.due:
+                share = accrued(payment, opened.rounds, round_ + 1)
+                share -= accrued(payment, opened.rounds, round_)
+                if share > 0 and name not in broken:
+                    pay.append((f"client:{name}", share))
+            total = sum(amount for _, amount in pay)
+            lines = [(f"escrow:{run}", -total), *pay] if pay else []
+            new = self._append(connection, key, content, lines, run=run, round_=round_)
+            if new and state is not None:
+                connection.execute(states.delete().where(states.c.run == run))
+                connection.execute(states.insert().values(run=run, state=state))
 
     def settle(self, run: str) -> None:
         """Close a run: payers get back what no round used, the treasury gets the rest."""
-        with self._transaction() as connection:
+        with self._database.writing() as connection:
             opened = self._opened(connection, run)
-            if self._entry(connection, f"settle:{run}") is not None:
+            if self._entry(connection, ["settle", run]) is not None:
                 return
             done = self._rounds_done(connection, run)
-            left = self.balance(f"escrow:{run}", connection)
-            postings: list[Posting] = []
-            for name, pair in opened["terms"].items():
-                owed = -Terms(*pair).payment
-                if owed > 0:
-                    back = owed - accrued(owed, opened["rounds"], done)
-                    postings += [(f"escrow:{run}", -back), (f"client:{name}", back)]
-                    left -= back
-            postings += [(f"escrow:{run}", -left), ("treasury", left)]
-            content = {"kind": "settle", "key": f"settle:{run}", "run": run, "rounds": done}
-            self._append(connection, content, postings)
+            left = balances_of(connection, [f"escrow:{run}"]).get(f"escrow:{run}", 0)
+            back: list[Posting] = []
+            for name, payment in opened.due:
+                if payment < 0 and done < opened.rounds:
+                    refund = accrued(payment, opened.rounds, done) - payment
+                    back.append((f"client:{name}", refund))
+            rest = left - sum(amount for _, amount in back)
+            lines = [(f"escrow:{run}", -left), *back, ("treasury", rest)]
+            lines = [(account, amount) for account, amount in lines if amount]
+            self._append(connection, ["settle", run], {"rounds": done}, lines, run=run)
 
-    def balance(self, account: str, connection: Connection | None = None) -> int:
-        """Return the balance of an account; 0 if it has none yet."""
-        if connection is None:
-            with self._transaction() as own:
-                return self.balance(account, own)
-        t = _tables()
-        row = connection.execute(
-            t.select(t.accounts.c.balance).where(t.accounts.c.name == account)
-        ).scalar()
-        return int(row or 0)
+    def balance(self, account: str) -> int:
+        """Return the balance of an account in micro-units; 0 if it has none yet."""
+        with self._database.reading() as connection:
+            return balances_of(connection, [account]).get(account, 0)
 
     def balances(self) -> dict[str, int]:
         """Return every account's balance, by name."""
-        t = _tables()
-        with self._transaction() as connection:
-            rows = connection.execute(t.select(t.accounts).order_by(t.accounts.c.name))
-            return {name: int(balance) for name, balance in rows}
+        with self._database.reading() as connection:
+            rows = connection.execute(sa.select(accounts.c.name, accounts.c.balance))
+            return dict(sorted((name, int(balance)) for name, balance in rows))
 
-    def entries(self) -> list[Entry]:
-        """Return the whole chain, the first entry first."""
-        t = _tables()
-        with self._transaction() as connection:
-            rows = connection.execute(t.select(t.entries).order_by(t.entries.c.number)).all()
-        return [Entry(row.number, parsed(row.content.encode()), row.hash) for row in rows]
+    def entries(self, run: str | None = None) -> Iterator[Entry]:
+        """Yield the whole chain, or the entries of a run, the first entry first."""
+        with self._database.reading() as connection:
+            if run is not None:
+                self._opened(connection, run)
+            query = sa.select(entries.c.number, entries.c.content, entries.c.hash)
+            lines = sa.select(postings.c.entry, accounts.c.name, postings.c.amount).join(
+                accounts, accounts.c.id == postings.c.account, isouter=True
+            )
+            if run is not None:
+                query = query.where(entries.c.run == run)
+                lines = lines.join(entries, entries.c.number == postings.c.entry)
+                lines = lines.where(entries.c.run == run)
+            rows = connection.execute(query.order_by(entries.c.number))
+            posted = connection.execute(lines.order_by(postings.c.entry, postings.c.line))
+            line = next(posted, None)
+            for number, content, hash_ in rows:
+                own: list[Posting] = []
+                while line is not None and line[0] == number:
+                    own.append((line[1], line[2]))
+                    line = next(posted, None)
+                yield Entry(number, content_of(content), own, hash_)
+            if line is not None:
+                raise LedgerError(f"there are postings of an entry {line[0]} that is not there.")
 
-    def verify(self) -> int:
-        """Check the chain, every posting and every balance; return the number of entries.
+    def runs(self) -> list[str]:
+        """Return the names of all runs, in the order of their opening."""
+        with self._database.reading() as connection:
+            return self._runs(connection)
+
+    def rounds_done(self, run: str) -> int:
+        """Return how many rounds of a run are recorded."""
+        with self._database.reading() as connection:
+            self._opened(connection, run)
+            return self._rounds_done(connection, run)
+
+    def state(self, run: str) -> bytes | None:
+        """Return what a run needs to go on after its last recorded round."""
+        with self._database.reading() as connection:
+            kept = connection.execute(sa.select(states.c.state).where(states.c.run == run))
+            return kept.scalar()
+
+    def verify(self, head: str | None = None) -> Report:
+        """Check the database, the chain, every payment and balance; return what is there.
+
+        Parameters
+        ----------
+        head
+            The hash of an entry that must be there: what somebody kept as proof.
 
         Raises
         ------
         LedgerError
             Naming the first thing that is wrong.
         """
-        t = _tables()
-        with self._transaction() as connection:
-            rows = connection.execute(t.select(t.entries).order_by(t.entries.c.number)).all()
-            kept = connection.execute(t.select(t.accounts)).all()
-        previous, sums = GENESIS, dict[str, int]()
-        for number, row in enumerate(rows, start=1):
-            try:
-                content = parsed(row.content.encode())
-                postings = [(str(a), int(m)) for a, m in content["postings"]]
-                sound = row.number == content["number"] == number and row.key == content["key"]
-            except (InputError, KeyError, TypeError, ValueError) as error:
-                raise LedgerError(f"entry {number} cannot be read.") from error
-            if not sound or row.hash != _chained(previous, row.content):
-                raise LedgerError(f"entry {number} is not the one that was recorded.")
-            if sum(amount for _, amount in postings) != 0:
-                raise LedgerError(f"the postings of entry {number} do not add up to 0.")
-            for account, amount in postings:
-                sums[account] = sums.get(account, 0) + amount
-                if sums[account] < 0 and account != "world":
-                    raise LedgerError(f"entry {number} overdraws {account}.")
-            previous = row.hash
-        if {name: int(balance) for name, balance in kept} != sums:
-            raise LedgerError("the balances are not the sums of the postings.")
-        return len(rows)
+        from fedprice.market.inspection import inspect
+
+        return inspect(self._database, self.entries(), head)
 
     def _append(
-        self, connection: Connection, content: dict[str, Any], postings: Iterable[Posting]
-    ) -> None:
-        t = _tables()
-        found = self._entry(connection, content["key"])
-        entered = list(postings)
-        lines = [list(posting) for posting in entered]
+        self,
+        connection: Connection,
+        key: list[Any],
+        content: dict[str, Any],
+        lines: list[Posting],
+        *,
+        run: str | None = None,
+        round_: int | None = None,
+    ) -> bool:
+        """Append an entry; return whether it is new. The same again is nothing."""
+        content = content | {"kind": key[0], "of": key[1:]}
+        text = canonical_bytes(content).decode()
+        found = connection.execute(
+            sa.select(entries.c.content).where(entries.c.key == key_text(key))
+        ).scalar()
         if found is not None:
-            same = {k: v for k, v in found.items() if k != "number"}
-            if same != content | {"postings": lines}:
-                raise LedgerError(f"{content['key']!r} is recorded already, with other content.")
-            return
+            # What was posted follows from the content, except for a deposit's amount.
+            if found != text or (key[0] == "deposit" and self._posted(connection, key) != lines):
+                raise LedgerError(
+                    f"{' '.join(map(str, key))} is recorded already, with other content."
+                )
+            return False
         last = connection.execute(
-            t.select(t.entries.c.number, t.entries.c.hash)
-            .order_by(t.entries.c.number.desc())
-            .limit(1)
+            sa.select(entries.c.number, entries.c.hash).order_by(entries.c.number.desc()).limit(1)
         ).first()
         number, previous = (last.number + 1, last.hash) if last else (1, GENESIS)
-        text = canonical_bytes(content | {"number": number, "postings": lines}).decode()
+        ids = account_ids(connection, lines, self._ids)
         connection.execute(
-            t.entries.insert().values(
-                number=number, key=content["key"], content=text, hash=_chained(previous, text)
+            entries.insert().values(
+                number=number,
+                key=key_text(key),
+                run=run,
+                round=round_,
+                content=text,
+                hash=_chained(previous, number, text, lines),
             )
         )
-        totals: dict[str, int] = {}
-        for account, amount in entered:
-            totals[account] = totals.get(account, 0) + amount
-        known = self._known(connection, totals)
-        for account, amount in totals.items():
-            if known.get(account, 0) + amount < 0 and account != "world":
-                raise LedgerError(
-                    f"{account} has {known.get(account, 0)} units; {-amount} are needed."
-                )
-        new = [{"name": a, "balance": m} for a, m in totals.items() if a not in known]
-        if new:
-            connection.execute(t.accounts.insert(), new)
-        old = [{"account": a, "amount": m} for a, m in totals.items() if a in known]
-        if old:
-            connection.execute(t.change, old)
+        if lines:
+            connection.execute(
+                postings.insert(),
+                [
+                    {"entry": number, "line": i, "account": ids[account], "amount": amount}
+                    for i, (account, amount) in enumerate(lines)
+                ],
+            )
+            add_to_balances(connection, number)
+        return True
 
-    def _known(self, connection: Connection, names: Iterable[str]) -> dict[str, int]:
-        t = _tables()
-        wanted, found = list(names), dict[str, int]()
-        for first in range(0, len(wanted), 500):
-            some = wanted[first : first + 500]
-            rows = connection.execute(t.select(t.accounts).where(t.accounts.c.name.in_(some)))
-            found |= {name: int(balance) for name, balance in rows}
-        return found
+    def _posted(self, connection: Connection, key: list[Any]) -> list[Posting]:
+        rows = connection.execute(
+            sa.select(accounts.c.name, postings.c.amount)
+            .join(accounts, accounts.c.id == postings.c.account)
+            .join(entries, entries.c.number == postings.c.entry)
+            .where(entries.c.key == key_text(key))
+            .order_by(postings.c.line)
+        )
+        return [(name, amount) for name, amount in rows]
 
-    def _entry(self, connection: Connection, key: str) -> dict[str, Any] | None:
-        t = _tables()
+    def _entry(self, connection: Connection, key: list[Any]) -> dict[str, Any] | None:
         text = connection.execute(
-            t.select(t.entries.c.content).where(t.entries.c.key == key)
+            sa.select(entries.c.content).where(entries.c.key == key_text(key))
         ).scalar()
-        return None if text is None else dict(parsed(text.encode()))
+        return None if text is None else content_of(text)
 
-    def _opened(self, connection: Connection, run: str) -> dict[str, Any]:
-        opened = self._entry(connection, f"open:{run}")
-        if opened is None:
-            t = _tables()
-            keys = connection.execute(
-                t.select(t.entries.c.key).where(t.entries.c.key.startswith("open:"))
-            ).scalars()
-            known = [key.removeprefix("open:") for key in keys]
-            raise LedgerError(f"there is no run {run!r}. {nearest(run, known)}")
-        return opened
+    def _opened(self, connection: Connection, run: str) -> _Opened:
+        if run in self._open:  # what is recorded does not change
+            return self._open[run]
+        content = self._entry(connection, ["open", run])
+        if content is None:
+            known = self._runs(connection)
+            hint = nearest(run, known) if known else "It has none yet."
+            raise LedgerError(f"{self.name} has no run {run!r}. {hint}")
+        terms = {name: Terms(*rest) for name, *rest in content["terms"]}
+        due = [(name, own.payment) for name, own in terms.items()]
+        self._open[run] = _Opened(int(content["rounds"]), terms, due)
+        return self._open[run]
+
+    def _runs(self, connection: Connection) -> list[str]:
+        opened = sa.and_(entries.c.run.is_not(None), entries.c.key.startswith('["open",'))
+        query = sa.select(entries.c.run).where(opened).order_by(entries.c.number)
+        return [str(run) for run in connection.execute(query).scalars()]
 
     def _rounds_done(self, connection: Connection, run: str) -> int:
-        t = _tables()
-        starts = t.entries.c.key.startswith(f"round:{run}:", autoescape=True)
-        return int(connection.execute(t.select(t.count()).where(starts)).scalar() or 0)
+        last = sa.select(sa.func.max(entries.c.round)).where(entries.c.run == run)
+        found = connection.execute(last).scalar()
+        return 0 if found is None else int(found) + 1
 
     def _require_next(self, connection: Connection, run: str, round_: int, rounds: int) -> None:
-        if self._entry(connection, f"settle:{run}") is not None:
+        if self._entry(connection, ["settle", run]) is not None:
             raise LedgerError(f"run {run!r} is settled.")
         done = self._rounds_done(connection, run)
         if not round_ == done < rounds:
@@ -334,66 +425,19 @@ class Ledger:
             )
 
 
-def _chained(previous: str, text: str) -> str:
-    return hashlib.sha256(f"{previous}\n{text}".encode()).hexdigest()
+def content_of(text: Any) -> dict[str, Any]:
+    """Return what an entry's text stands for."""
+    content = parsed(text.encode()) if isinstance(text, str) else None
+    if not isinstance(content, dict):
+        raise InputError("an entry cannot be read.")
+    return content
 
 
-def _engine(url: str) -> Engine:
-    sa = require("sqlalchemy", "market")
-    settings: dict[str, Any] = {}
-    if url in ("sqlite://", "sqlite:///:memory:"):
-        settings = {"poolclass": sa.pool.StaticPool, "connect_args": {"check_same_thread": False}}
-    try:
-        engine: Engine = sa.create_engine(url, **settings)
-    except sa.exc.ArgumentError as error:
-        raise InputError(f"{url!r} names no database; try sqlite:///market.db.") from error
-    if engine.dialect.name == "sqlite":
-
-        def prepare(connection: Any, _: Any) -> None:
-            connection.isolation_level = None  # transactions are begun below, not by the driver
-            for line in ("journal_mode = WAL", "synchronous = FULL", "busy_timeout = 30000"):
-                connection.execute(f"PRAGMA {line}")
-
-        def begin(connection: Connection) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-        sa.event.listen(engine, "connect", prepare)
-        sa.event.listen(engine, "begin", begin)
-
-    return engine
+def key_text(key: list[Any]) -> str:
+    """Return the text by which an entry is known: its kind, and what of."""
+    return canonical_bytes(key).decode()
 
 
-class _Tables(NamedTuple):
-    metadata: Any
-    accounts: Any
-    entries: Any
-    change: Any
-    select: Any
-    count: Any
-
-
-@lru_cache(maxsize=1)
-def _tables() -> _Tables:
-    sa = require("sqlalchemy", "market")
-    metadata = sa.MetaData()
-    accounts = sa.Table(
-        "accounts",
-        metadata,
-        sa.Column("name", sa.Text, primary_key=True),
-        sa.Column("balance", sa.BigInteger, nullable=False),
-        sa.CheckConstraint("balance >= 0 OR name = 'world'", name="no_overdraft"),
-    )
-    entries = sa.Table(
-        "entries",
-        metadata,
-        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("key", sa.Text, nullable=False, unique=True),
-        sa.Column("content", sa.Text, nullable=False),
-        sa.Column("hash", sa.Text, nullable=False),
-    )
-    change = (
-        sa.update(accounts)
-        .where(accounts.c.name == sa.bindparam("account"))
-        .values(balance=accounts.c.balance + sa.bindparam("amount"))
-    )
-    return _Tables(metadata, accounts, entries, change, sa.select, sa.func.count)
+def _chained(previous: str, number: int, text: str, lines: list[Posting]) -> str:
+    posted = canonical_bytes([list(line) for line in lines]).decode()
+    return hashlib.sha256(f"{previous}\n{number}\n{text}\n{posted}".encode()).hexdigest()

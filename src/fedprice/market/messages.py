@@ -20,12 +20,15 @@ __all__ = [
     "Signed",
     "SigningKey",
     "require_hash",
+    "require_name",
     "require_number",
     "require_text",
+    "require_unit",
 ]
 
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
-_NAME = re.compile(r"[^\x00-\x1f\x7f]{1,200}\Z")
+_UNIT = re.compile(r"[A-Z][A-Z0-9]{0,11}\Z")
+LONGEST_NAME = 200
 
 
 class RefusedError(FedpriceError):
@@ -145,11 +148,25 @@ def _verify(signed: Signed) -> None:
 
 
 def require_text(message: Any, *names: str) -> None:
-    """Refuse fields that are not text without control characters."""
+    """Refuse fields that are not a name."""
     for name in names:
-        value = getattr(message, name)
-        if not (isinstance(value, str) and _NAME.match(value)):
-            raise InputError(f"`{name}` must be text without control characters; got {value!r}.")
+        require_name(name, getattr(message, name))
+
+
+def require_name(what: str, given: object) -> None:
+    """Refuse what is not 1 to 200 printable characters: names are shown, compared and hashed."""
+    if not (isinstance(given, str) and 0 < len(given) <= LONGEST_NAME and given.isprintable()):
+        raise InputError(
+            f"`{what}` must be 1 to {LONGEST_NAME} printable characters; got {given!r}."
+        )
+
+
+def require_unit(given: object) -> None:
+    """Refuse what cannot name money in every book-keeping format."""
+    if not (isinstance(given, str) and _UNIT.match(given)):
+        raise InputError(
+            f"`unit` must be 1 to 12 capital letters and digits, such as EUR; got {given!r}."
+        )
 
 
 def require_hash(message: Any, *names: str) -> None:

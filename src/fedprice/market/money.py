@@ -5,15 +5,25 @@ Integers are exact, and two computers that compute with them agree to the last u
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-__all__ = ["LEVEL_ONE", "MICRO", "accrued", "level_units", "micro_units", "payment_units", "split"]
+__all__ = [
+    "LEVEL_ONE",
+    "MICRO",
+    "accrued",
+    "level_units",
+    "micro_units",
+    "payment_units",
+    "price_units",
+    "whole_payments",
+]
 
 MICRO = 1_000_000  # micro-units in a unit of money
 LEVEL_ONE = 1 << 32  # a level of 1
@@ -78,24 +88,36 @@ def accrued(total: int, rounds: int, done: int) -> int:
     return due if total >= 0 else -due
 
 
-def split(total: int, shares: Sequence[float]) -> list[int]:
-    """Split an amount in proportion to shares, by largest remainder: the parts add up exactly.
+def whole_payments(payments: Iterable[float], most: int) -> list[int]:
+    """Round payments to whole micro-units by largest remainder, so that their sum is exact.
 
-    Of equal remainders the first comes first.
+    They add up to the sum of the payments, rounded, or to `most` micro-units if that is less. Of
+    equal remainders the first is rounded up first.
 
     Examples
     --------
-    >>> split(100, [1, 1, 1]), split(-7, [0.5, 0.25, 0.25])
-    ([34, 33, 33], [-3, -2, -2])
+    >>> whole_payments([1 / 3, 1 / 3, 1 / 3, -0.5], most=10**6)
+    [333334, 333333, 333333, -500000]
     """
-    exact = [Fraction(share) for share in shares]
-    whole = sum(exact)
-    if whole <= 0 or min(exact) < 0:
-        raise InputError("shares must be at least 0, and not all 0.")
-    sign = -1 if total < 0 else 1
-    quotas = [abs(total) * share / whole for share in exact]
-    parts = [int(quota) for quota in quotas]
-    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - quotas[i])
-    for i in by_remainder[: abs(total) - sum(parts)]:
+    exact = [Fraction(payment) * MICRO for payment in payments]
+    parts = [math.floor(amount) for amount in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda i: parts[i] - exact[i])
+    missing = min(round(sum(exact)), most) - sum(parts)
+    for i in by_remainder[: max(missing, 0)]:
         parts[i] += 1
-    return [sign * part for part in parts]
+    return parts
+
+
+def price_units(payment: int, level: int) -> int:
+    """Return the whole price at which a level earns exactly this payment.
+
+    A price is rounded by at most half a unit, and a level is at most 1, so nothing is lost.
+
+    Examples
+    --------
+    >>> price_units(333_334, level_units(0.7))
+    476191
+    >>> payment_units(476_191, level_units(0.7))
+    333334
+    """
+    return round(Fraction(payment * LEVEL_ONE, level)) if level else 0

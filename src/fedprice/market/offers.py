@@ -8,17 +8,27 @@ text to hash and to sign, and whole numbers only, so that there is nothing to ro
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from fedprice.game import best_level
+from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.messages import (
     RefusedError,
     Signed,
+    SigningKey,
     require_hash,
     require_number,
     require_text,
+    require_unit,
 )
-from fedprice.market.money import LEVEL_ONE
+from fedprice.market.money import LEVEL_ONE, MICRO, level_units, payment_units
 
-__all__ = ["Commitment", "Commitments", "Offer"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fedprice.market.messages import ModelSchema
+
+__all__ = ["Commitment", "Commitments", "Offer", "Terms", "answer", "chosen_level", "make_offers"]
 
 MOST_MONEY = 1 << 62
 
@@ -38,7 +48,7 @@ class Offer:
     rounds, deadline
         Rounds of the run, and the round by whose start the commitment must be there.
     unit
-        What the money is.
+        What the money is, such as EUR.
     schema
         Hash of the model's schema.
     coin_hash
@@ -56,12 +66,112 @@ class Offer:
     coin_hash: str
 
     def __post_init__(self) -> None:
-        require_text(self, "run", "client", "unit")
+        require_text(self, "run", "client")
+        require_unit(self.unit)
         require_hash(self, "schema", "coin_hash")
         require_number(self, "price", -MOST_MONEY, MOST_MONEY)
         require_number(self, "level_cap", 0, LEVEL_ONE)
         require_number(self, "rounds", 1, 1 << 40)
         require_number(self, "deadline", 0, self.rounds)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a client and the server agreed on.
+
+    Attributes
+    ----------
+    price, level
+        In micro-units a unit of level; in multiples of 2⁻³².
+    samples
+        How many samples the client has: its share in the model.
+    """
+
+    price: int
+    level: int
+    samples: int = 1
+
+    @property
+    def payment(self) -> int:
+        """What the client earns in all if it keeps its word; negative if it pays."""
+        return payment_units(self.price, self.level)
+
+
+def make_offers(
+    key: SigningKey,
+    run: str,
+    budgeted: Mapping[str, Terms],
+    *,
+    rounds: int,
+    unit: str,
+    schema: ModelSchema,
+) -> dict[str, Signed]:
+    """Return the server's signed offers, by client: its price, and the level budgeted as the cap.
+
+    The server's coin secrets follow from its private key: `coin_secret`.
+    """
+    return {
+        client: key.sign(
+            Offer(
+                run=run,
+                client=client,
+                price=terms.price,
+                level_cap=terms.level,
+                rounds=rounds,
+                deadline=0,
+                unit=unit,
+                schema=schema.hash,
+                coin_hash=secret_hash(coin_secret(key, run, client)),
+            )
+        )
+        for client, terms in budgeted.items()
+    }
+
+
+def coin_secret(key: SigningKey, run: str, client: str) -> bytes:
+    """Return the server's coin secret for a client in a run."""
+    return own_secret(key.private, f"{run}\0{client}")
+
+
+def chosen_level(
+    offer: Offer, *, cost: float, value_impact: float, cost_exponent: float = 2.0
+) -> int:
+    """Return the level, in multiples of 2⁻³², that suits a client best, at most the offer's cap.
+
+    Where the cap is worth less than a micro-unit less than the best level, the client takes the
+    cap: money knows nothing smaller.
+
+    Parameters
+    ----------
+    offer
+        What was offered.
+    cost, value_impact, cost_exponent
+        c, v k and τ of the client, which the server need not know.
+
+    Examples
+    --------
+    >>> offer = Offer("run-1", "alice", 8_000_000, LEVEL_ONE // 4, 100, 0, "EUR", *["0" * 64] * 2)
+    >>> chosen_level(offer, cost=10.0, value_impact=0.0) / LEVEL_ONE  # at 0.4 the cap binds
+    0.25
+    >>> chosen_level(offer, cost=20.0, value_impact=0.0) / LEVEL_ONE
+    0.19999999995343387
+    """
+    price, cap = offer.price / MICRO, offer.level_cap / LEVEL_ONE
+    best = float(best_level(price, cost, value_impact, cost_exponent))
+
+    def utility(level: float) -> float:
+        own = value_impact / level if value_impact else 0.0
+        return price * level - cost * float(level**cost_exponent) - own
+
+    if best < cap and utility(best) - utility(cap) >= 1 / MICRO:
+        return level_units(best)
+    return offer.level_cap
+
+
+def answer(key: SigningKey, signed: Signed, level: int) -> Signed:
+    """Return a client's signed commitment to an offer, with a coin secret of its own."""
+    secret = own_secret(key.private, signed.hash)
+    return key.sign(Commitment(signed.hash, level, secret.hex()))
 
 
 @dataclass(frozen=True)
@@ -96,6 +206,7 @@ class Commitments:
         self._by_hash = {signed.hash: signed.open(Offer, server_key) for signed in offers.values()}
         self._keys = keys
         self.accepted: dict[str, Commitment] = {}
+        self.signed: dict[str, Signed] = {}
 
     def accept(self, client: str, signed: Signed, *, round_: int) -> Commitment:
         """Take a client's commitment, or refuse it with a reason.
@@ -123,5 +234,5 @@ class Commitments:
             raise RefusedError("the client has committed before.")
         if commitment.level > offer.level_cap:
             raise RefusedError("its level is above the cap of the offer.")
-        self.accepted[client] = commitment
+        self.accepted[client], self.signed[client] = commitment, signed
         return commitment

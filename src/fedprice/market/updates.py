@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedprice.market.messages import ModelSchema
 
-__all__ = ["Update", "UpdateDesk", "arrays_hash", "shown_grad_norm"]
+__all__ = ["Update", "UpdateDesk", "arrays_hash", "arrays_norm", "shown_grad_norm"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ def arrays_hash(arrays: Sequence[npt.NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
+def arrays_norm(arrays: Sequence[npt.NDArray[Any]]) -> float:
+    """Return the Euclidean norm of arrays, taken together."""
+    return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in arrays))
+
+
 @dataclass(eq=False)
 class UpdateDesk:
     """Takes the updates of one run.
@@ -63,6 +68,11 @@ class UpdateDesk:
         The clients' registered public keys.
     norm_cap
         The largest norm of an update that is accepted.
+
+    Attributes
+    ----------
+    seen
+        Hashes of the updates accepted so far.
 
     Examples
     --------
@@ -81,7 +91,7 @@ class UpdateDesk:
     schema: ModelSchema
     keys: dict[str, bytes]
     norm_cap: float = math.inf
-    _seen: set[str] = field(default_factory=set, init=False)
+    seen: set[str] = field(default_factory=set, init=False)
 
     def accept(
         self, client: str, round_: int, signed: Signed, arrays: Sequence[npt.NDArray[Any]]
@@ -123,12 +133,12 @@ class UpdateDesk:
             raise RefusedError("its arrays are not the ones that were signed.")
         if not all(np.isfinite(array).all() for array in arrays):
             raise RefusedError("it is not finite.")
-        norm = math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in arrays))
+        norm = arrays_norm(arrays)
         if not norm <= self.norm_cap:
             raise RefusedError(f"its norm {norm:.4g} is above the cap of {self.norm_cap:.4g}.")
-        if update.arrays in self._seen:
+        if update.arrays in self.seen:
             raise RefusedError("it is the same as an earlier update.")
-        self._seen.add(update.arrays)
+        self.seen.add(update.arrays)
 
 
 def shown_grad_norm(update_norm: float, learning_rate: float, local_steps: int) -> float:

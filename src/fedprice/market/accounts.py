@@ -1,0 +1,90 @@
+"""The accounts of a ledger, inside a transaction: their numbers, and their balances."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.market.database import LedgerError, accounts, postings, sa
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sqlalchemy import Connection
+
+__all__ = ["Posting", "account_ids", "add_to_balances", "balances_of"]
+
+Posting = tuple[str, int]
+_AT_ONCE = 500  # names in a query
+
+
+def account_ids(
+    connection: Connection, lines: list[Posting], known: dict[str, int]
+) -> dict[str, int]:
+    """Return the accounts' numbers; open new accounts, and refuse what would overdraw one.
+
+    Parameters
+    ----------
+    lines
+        What is to be posted.
+    known
+        Numbers found before; those found now are added. New accounts are not, since the transaction
+        may still be rolled back.
+    """
+    totals: dict[str, int] = {}
+    for account, amount in lines:
+        totals[account] = totals.get(account, 0) + amount
+    spent = [account for account, total in totals.items() if total < 0 and account != "world"]
+    there = balances_of(connection, spent)
+    for account in spent:
+        if there.get(account, 0) + totals[account] < 0:
+            raise LedgerError(
+                f"{account} has {there.get(account, 0)} micro-units; {-totals[account]} are "
+                "needed. Nothing was recorded."
+            )
+    unknown = [account for account in totals if account not in known]
+    for some in _chunks(unknown):
+        rows = connection.execute(
+            sa.select(accounts.c.name, accounts.c.id).where(accounts.c.name.in_(some))
+        )
+        known |= {name: int(id_) for name, id_ in rows}
+    new = [account for account in unknown if account not in known]
+    if not new:
+        return known
+    first = connection.execute(sa.select(sa.func.count()).select_from(accounts)).scalar() or 0
+    fresh = {account: first + i for i, account in enumerate(new)}
+    connection.execute(
+        accounts.insert(),
+        [{"id": id_, "name": account, "balance": 0} for account, id_ in fresh.items()],
+    )
+    return known | fresh
+
+
+def balances_of(connection: Connection, names: list[str]) -> dict[str, int]:
+    """Return the balances of those of some accounts that are there."""
+    found: dict[str, int] = {}
+    for some in _chunks(names):
+        rows = connection.execute(
+            sa.select(accounts.c.name, accounts.c.balance).where(accounts.c.name.in_(some))
+        )
+        found |= {name: int(balance) for name, balance in rows}
+    return found
+
+
+def add_to_balances(connection: Connection, entry: int) -> None:
+    """Add the postings of an entry to the balances of their accounts."""
+    total = sa.cast(sa.func.sum(postings.c.amount), sa.BigInteger)
+    sums = (
+        sa.select(postings.c.account, total.label("amount"))
+        .where(postings.c.entry == entry)
+        .group_by(postings.c.account)
+        .subquery()
+    )
+    connection.execute(
+        sa.update(accounts)
+        .where(accounts.c.id == sums.c.account)
+        .values(balance=accounts.c.balance + sums.c.amount)
+    )
+
+
+def _chunks(names: list[str]) -> Iterable[list[str]]:
+    return (names[first : first + _AT_ONCE] for first in range(0, len(names), _AT_ONCE))
