@@ -29,6 +29,8 @@ __all__ = [
     "require",
 ]
 
+MOST_SHOWN = 50  # options named in a hint
+
 
 class FedpriceError(Exception):
     """Base of all errors of this package; the message is one line that says what to do."""
@@ -83,4 +85,6 @@ def nearest(word: str, options: Iterable[str]) -> str:
     match = difflib.get_close_matches(word, options, n=1)
     if match:
         return f"Did you mean {match[0]!r}?"
-    return f"Choose from {', '.join(map(repr, options))}."
+    shown = ", ".join(map(repr, options[:MOST_SHOWN]))
+    more = len(options) - MOST_SHOWN
+    return f"Choose from {shown}{f', … ({more} more)' if more > 0 else ''}."

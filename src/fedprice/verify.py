@@ -182,10 +182,10 @@ def _opened(report: Report, name: str, content: dict[str, Any], where: str) -> l
         run.clients[client] = Client(_whole(price), _whole(level), _whole(samples))
     if len(run.clients) != len(content["terms"]) or run.rounds < 1:
         raise VerificationError(f"{where} names a client twice, or has no rounds.")
-    if sum(own.payment for own in run.clients.values()) > run.budget:
-        raise VerificationError(f"{where} promises more than its budget.")
     if content["agreement"] is not None:
         _check_agreement(report, name, run, content["agreement"], where)
+    if sum(own.payment for own in run.clients.values()) > run.budget:
+        raise VerificationError(f"{where} promises more than its budget.")
     report.runs[name] = run
     lines = [("treasury", -run.budget), (f"escrow:{name}", run.budget)] if run.budget else []
     for client, own in run.clients.items():

@@ -4,14 +4,16 @@ import sqlite3
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 import sqlalchemy
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
+from tests.market.operations import random_operations
 
 MODEL = "ab" * 32
 TERMS = {
@@ -100,34 +102,114 @@ def test_unknown_clients_are_named(ledger: Ledger) -> None:
 
 
 def test_random_operations_keep_the_books(ledger: Ledger) -> None:
-    """3,000 operations, most of them wrong: the sum stays 0, no account is overdrawn."""
-    rng = np.random.default_rng(4)
-    names = [f"c{i}" for i in range(6)]
-    refused = 0
-    for step in range(3000):
-        run, kind = f"r{rng.integers(20)}", rng.integers(5)
-        try:
-            if kind == 0:
-                account = rng.choice(["treasury", *(f"client:{n}" for n in names)])
-                ledger.deposit(str(account), int(rng.integers(1, 10**7)), str(step % 50))
-            elif kind == 1:
-                some = rng.choice(names, rng.integers(1, 6), replace=False)
-                terms = {
-                    str(n): Terms(int(rng.integers(-(10**6), 10**6)), int(rng.integers(LEVEL_ONE)))
-                    for n in some
-                }
-                ledger.open_run(run, int(rng.integers(0, 10**7)), terms, rounds=5)
-            elif kind == 4 and rng.random() < 0.3:
-                ledger.settle(run)
-            else:
-                ledger.record_round(run, int(rng.integers(6)), model=MODEL)
-        except FedpriceError:
-            refused += 1
-    balances = ledger.balances()
-    assert sum(balances.values()) == 0
-    assert all(amount >= 0 for name, amount in balances.items() if name != "world")
-    assert len(ledger.verify().hashes) > 50
-    assert refused > 500
+    """`make bench-market` does a million."""
+    found = random_operations(ledger, 3000)
+    assert (found["sum of postings"], found["overspent"]) == (0, 0)
+    assert found["entries"] > 500
+    assert found["refused"] > 500
+
+
+class Books(RuleBasedStateMachine):
+    """The ledger against the simplest model of it: a few numbers in Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = Ledger("sqlite://")
+        self.balances: dict[str, int] = {}
+        self.runs: dict[str, tuple[int, dict[str, Terms], int, bool]] = {}
+        self.deposits: dict[tuple[str, str], int] = {}
+
+    def move(self, account: str, amount: int) -> None:
+        self.balances[account] = self.balances.get(account, 0) + amount
+
+    @rule(
+        account=st.sampled_from(["treasury", "client:a", "client:b"]),
+        amount=st.integers(1, 1000),
+        reference=st.sampled_from("xyz"),
+    )
+    def deposit(self, account: str, amount: int, reference: str) -> None:
+        before = self.deposits.setdefault((account, reference), amount)
+        if before != amount:
+            with pytest.raises(LedgerError):
+                self.ledger.deposit(account, amount, reference)
+            return
+        if self.ledger.balance(account) == self.balances.get(account, 0):
+            self.ledger.deposit(account, amount, reference)
+            if self.ledger.balance(account) != self.balances.get(account, 0):
+                self.move("world", -amount)
+                self.move(account, amount)
+
+    @rule(
+        run=st.sampled_from("pq"),
+        budget=st.integers(0, 800),
+        prices=st.dictionaries(st.sampled_from("ab"), st.integers(-300, 500)),
+        rounds=st.integers(1, 3),
+    )
+    def open_run(self, run: str, budget: int, prices: dict[str, int], rounds: int) -> None:
+        terms = {name: Terms(price, LEVEL_ONE) for name, price in prices.items()}
+        owed = {f"client:{n}": -p for n, p in prices.items() if p < 0}
+        possible = (
+            run not in self.runs
+            and sum(prices.values()) <= budget <= self.balances.get("treasury", 0)
+            and all(self.balances.get(account, 0) >= due for account, due in owed.items())
+        )
+        if possible:
+            self.ledger.open_run(run, budget, terms, rounds=rounds)
+            self.runs[run] = (rounds, terms, 0, False)
+            self.move("treasury", -budget)
+            self.move(f"escrow:{run}", budget + sum(owed.values()))
+            for account, due in owed.items():
+                self.move(account, -due)
+        elif run not in self.runs:
+            with pytest.raises(LedgerError):
+                self.ledger.open_run(run, budget, terms, rounds=rounds)
+
+    @rule(run=st.sampled_from("pq"), missed=st.sets(st.sampled_from("ab")), skip=st.booleans())
+    def record(self, run: str, missed: set[str], skip: bool) -> None:
+        rounds, terms, done, settled = self.runs.get(run, (0, {}, 0, False))
+        names = [name for name in missed if name in terms]
+        if skip or settled or done >= rounds:
+            with pytest.raises(LedgerError):
+                self.ledger.record_round(run, done + skip, model=MODEL, missed=names)
+            return
+        self.ledger.record_round(run, done, model=MODEL, missed=names)
+        self.runs[run] = (rounds, terms, done + 1, settled)
+        for name, own in terms.items():
+            if own.price > 0 and name not in names:
+                share = own.price * (done + 1) // rounds - own.price * done // rounds
+                self.move(f"client:{name}", share)
+                self.move(f"escrow:{run}", -share)
+
+    @rule(run=st.sampled_from("pq"))
+    def settle(self, run: str) -> None:
+        if run not in self.runs:
+            with pytest.raises(LedgerError):
+                self.ledger.settle(run)
+            return
+        self.ledger.settle(run)
+        rounds, terms, done, settled = self.runs[run]
+        if not settled:
+            self.runs[run] = (rounds, terms, done, True)
+            for name, own in terms.items():
+                if own.price < 0:
+                    back = -own.price - -own.price * done // rounds
+                    self.move(f"client:{name}", back)
+                    self.move(f"escrow:{run}", -back)
+            self.move("treasury", self.balances.get(f"escrow:{run}", 0))
+            self.balances[f"escrow:{run}"] = 0
+
+    @invariant()
+    def agrees(self) -> None:
+        there = {name: amount for name, amount in self.ledger.balances().items() if amount}
+        assert there == {name: amount for name, amount in self.balances.items() if amount}
+
+    def teardown(self) -> None:
+        self.ledger.verify()
+        self.ledger.close()
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 def test_eight_writers_at_once(url: str) -> None:

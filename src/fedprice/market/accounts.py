@@ -16,6 +16,27 @@ __all__ = ["Posting", "account_ids", "add_to_balances", "balances_of"]
 Posting = tuple[str, int]
 _AT_ONCE = 500  # names in a query
 
+_BALANCES = sa.select(accounts.c.name, accounts.c.balance).where(
+    accounts.c.name.in_(sa.bindparam("names", expanding=True))
+)
+_IDS = sa.select(accounts.c.name, accounts.c.id).where(
+    accounts.c.name.in_(sa.bindparam("names", expanding=True))
+)
+_SUMS = (
+    sa.select(
+        postings.c.account,
+        sa.cast(sa.func.sum(postings.c.amount), sa.BigInteger).label("amount"),
+    )
+    .where(postings.c.entry == sa.bindparam("of_entry"))
+    .group_by(postings.c.account)
+    .subquery()
+)
+_ADD = (
+    sa.update(accounts)
+    .where(accounts.c.id == _SUMS.c.account)
+    .values(balance=accounts.c.balance + _SUMS.c.amount)
+)
+
 
 def account_ids(
     connection: Connection, lines: list[Posting], known: dict[str, int]
@@ -43,9 +64,7 @@ def account_ids(
             )
     unknown = [account for account in totals if account not in known]
     for some in _chunks(unknown):
-        rows = connection.execute(
-            sa.select(accounts.c.name, accounts.c.id).where(accounts.c.name.in_(some))
-        )
+        rows = connection.execute(_IDS, {"names": some})
         known |= {name: int(id_) for name, id_ in rows}
     new = [account for account in unknown if account not in known]
     if not new:
@@ -63,27 +82,14 @@ def balances_of(connection: Connection, names: list[str]) -> dict[str, int]:
     """Return the balances of those of some accounts that are there."""
     found: dict[str, int] = {}
     for some in _chunks(names):
-        rows = connection.execute(
-            sa.select(accounts.c.name, accounts.c.balance).where(accounts.c.name.in_(some))
-        )
+        rows = connection.execute(_BALANCES, {"names": some})
         found |= {name: int(balance) for name, balance in rows}
     return found
 
 
 def add_to_balances(connection: Connection, entry: int) -> None:
     """Add the postings of an entry to the balances of their accounts."""
-    total = sa.cast(sa.func.sum(postings.c.amount), sa.BigInteger)
-    sums = (
-        sa.select(postings.c.account, total.label("amount"))
-        .where(postings.c.entry == entry)
-        .group_by(postings.c.account)
-        .subquery()
-    )
-    connection.execute(
-        sa.update(accounts)
-        .where(accounts.c.id == sums.c.account)
-        .values(balance=accounts.c.balance + sums.c.amount)
-    )
+    connection.execute(_ADD, {"of_entry": entry})
 
 
 def _chunks(names: list[str]) -> Iterable[list[str]]:

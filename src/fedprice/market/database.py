@@ -6,6 +6,7 @@ as the only one. PostgreSQL locks the entries for the writer. Migrations are ale
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,8 +79,12 @@ class Database:
 
     def __init__(self, url: str, *, create: bool = True, timeout: float = 30.0) -> None:
         self._engine, self.name = _engine(url, create, timeout)
-        with self._explained():
-            self._migrate(create)
+        try:
+            with self._explained():
+                self._migrate(create)
+        except FedpriceError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the database."""
@@ -185,12 +190,15 @@ class Database:
         """Turn the database's errors into one line that says what to do."""
         try:
             yield
-        except (sa.exc.DBAPIError, sa.exc.OperationalError) as error:
-            reason = str(error.orig).splitlines()[0].strip().rstrip(".")
+        except UnicodeDecodeError as error:
+            raise LedgerError(f"{self.name} is damaged; restore it from a copy.") from error
+        except (sa.exc.DBAPIError, sqlite3.Error) as error:
+            reason = str(getattr(error, "orig", error)).splitlines()[0].strip().rstrip(".")
             known = (
                 ("locked", "is in use by another program; try again when it is done"),
                 ("readonly", "cannot be written; check its permissions"),
                 ("full", "cannot grow: the disk is full. Nothing was recorded; free some space"),
+                ("disk I/O", "cannot be used: the disk fails or is full. Nothing was recorded"),
                 ("not a database", "is no SQLite database; choose another file"),
                 ("malformed", "is damaged; restore it from a copy"),
             )

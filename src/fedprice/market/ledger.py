@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedprice.errors import InputError, nearest
+from fedprice.errors import FedpriceError, InputError, nearest
 from fedprice.market.accounts import Posting, account_ids, add_to_balances, balances_of
 from fedprice.market.canonical import canonical_bytes, parsed
 from fedprice.market.database import (
@@ -30,7 +30,7 @@ from fedprice.market.money import accrued
 from fedprice.market.offers import Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from sqlalchemy import Connection
 
@@ -41,6 +41,14 @@ __all__ = ["Delivered", "Entry", "Ledger", "LedgerError"]
 
 GENESIS = "0" * 64
 UNIT = "CREDIT"
+MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked for
+
+
+# What every entry needs, put together once.
+_BY_KEY = sa.select(entries.c.content).where(entries.c.key == sa.bindparam("of_key"))
+_LAST = sa.select(entries.c.number, entries.c.hash).order_by(entries.c.number.desc()).limit(1)
+_ROUNDS = sa.select(sa.func.max(entries.c.round)).where(entries.c.run == sa.bindparam("of_run"))
+_NEW_ENTRY, _NEW_POSTING = entries.insert(), postings.insert()
 
 
 class Delivered(NamedTuple):
@@ -99,23 +107,34 @@ class Ledger:
     def __init__(
         self, url: str, *, unit: str | None = None, create: bool = True, timeout: float = 30.0
     ) -> None:
+        if unit is not None:
+            require_unit(unit)
         self._database = Database(url, create=create, timeout=timeout)
         self.name = self._database.name
         self._ids: dict[str, int] = {}
         self._open: dict[str, _Opened] = {}
-        with self._database.reading() as connection:
-            begun = self._entry(connection, ["begin"])
-        if begun is None:
-            require_unit(unit or UNIT)
-            with self._database.writing() as connection:
-                self._append(connection, ["begin"], {"unit": unit or UNIT}, [])
-        elif unit not in (None, begun["unit"]):
-            raise LedgerError(f"{self.name} is a ledger of {begun['unit']}, not of {unit}.")
-        self.unit = unit or UNIT if begun is None else str(begun["unit"])
+        try:
+            self.unit = self._begun(unit)
+        except FedpriceError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the database."""
         self._database.close()
+
+    def _begun(self, unit: str | None) -> str:
+        """Return the unit of the ledger, which its first entry names."""
+        with self._database.reading() as connection:
+            begun = self._entry(connection, ["begin"])
+        if begun is None:
+            with self._database.writing() as connection:
+                self._append(connection, ["begin"], {"unit": unit or UNIT}, [])
+            return unit or UNIT
+        kept = str(begun.get("unit"))
+        if unit not in (None, kept):
+            raise LedgerError(f"{self.name} is a ledger of {kept}, not of {unit}.")
+        return kept
 
     def deposit(self, account: str, amount: int, reference: str) -> None:
         """Bring money in from outside, into `treasury` or `client:NAME`, once a reference."""
@@ -222,9 +241,6 @@ class Ledger:
                 "refused": dict(refused),
                 "state": None if state is None else hashlib.sha256(state).hexdigest(),
             }
-            key = ["round", run, round_]
-            if self._entry(connection, key) is None:
-                self._require_next(connection, run, round_, opened.rounds)
             broken = {*missed, *refused}
             pay: list[Posting] = []
             for name, payment in opened.due:
@@ -234,7 +250,15 @@ class Ledger:
                     pay.append((f"client:{name}", share))
             total = sum(amount for _, amount in pay)
             lines = [(f"escrow:{run}", -total), *pay] if pay else []
-            new = self._append(connection, key, content, lines, run=run, round_=round_)
+            new = self._append(
+                connection,
+                ["round", run, round_],
+                content,
+                lines,
+                run=run,
+                round_=round_,
+                first=lambda: self._require_next(connection, run, round_, opened.rounds),
+            )
             if new and state is not None:
                 connection.execute(states.delete().where(states.c.run == run))
                 connection.execute(states.insert().values(run=run, state=state))
@@ -307,8 +331,13 @@ class Ledger:
     def state(self, run: str) -> bytes | None:
         """Return what a run needs to go on after its last recorded round."""
         with self._database.reading() as connection:
-            kept = connection.execute(sa.select(states.c.state).where(states.c.run == run))
-            return kept.scalar()
+            query = sa.select(states.c.state).where(states.c.run == run)
+            kept: bytes | None = connection.execute(query).scalar()
+            done = self._rounds_done(connection, run)
+            last = self._entry(connection, ["round", run, done - 1]) or {}
+        if (None if kept is None else hashlib.sha256(kept).hexdigest()) != last.get("state"):
+            raise LedgerError(f"{self.name}: the state of run {run!r} is not its last one.")
+        return kept
 
     def verify(self, head: str | None = None) -> Report:
         """Check the database, the chain, every payment and balance; return what is there.
@@ -336,13 +365,15 @@ class Ledger:
         *,
         run: str | None = None,
         round_: int | None = None,
+        first: Callable[[], None] | None = None,
     ) -> bool:
-        """Append an entry; return whether it is new. The same again is nothing."""
+        """Append an entry; return whether it is new. The same again is nothing.
+
+        `first` is called before a new entry is written, and may refuse it.
+        """
         content = content | {"kind": key[0], "of": key[1:]}
         text = canonical_bytes(content).decode()
-        found = connection.execute(
-            sa.select(entries.c.content).where(entries.c.key == key_text(key))
-        ).scalar()
+        found = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
         if found is not None:
             # What was posted follows from the content, except for a deposit's amount.
             if found != text or (key[0] == "deposit" and self._posted(connection, key) != lines):
@@ -350,24 +381,25 @@ class Ledger:
                     f"{' '.join(map(str, key))} is recorded already, with other content."
                 )
             return False
-        last = connection.execute(
-            sa.select(entries.c.number, entries.c.hash).order_by(entries.c.number.desc()).limit(1)
-        ).first()
+        if first is not None:
+            first()
+        last = connection.execute(_LAST).first()
         number, previous = (last.number + 1, last.hash) if last else (1, GENESIS)
         ids = account_ids(connection, lines, self._ids)
         connection.execute(
-            entries.insert().values(
-                number=number,
-                key=key_text(key),
-                run=run,
-                round=round_,
-                content=text,
-                hash=_chained(previous, number, text, lines),
-            )
+            _NEW_ENTRY,
+            {
+                "number": number,
+                "key": key_text(key),
+                "run": run,
+                "round": round_,
+                "content": text,
+                "hash": _chained(previous, number, text, lines),
+            },
         )
         if lines:
             connection.execute(
-                postings.insert(),
+                _NEW_POSTING,
                 [
                     {"entry": number, "line": i, "account": ids[account], "amount": amount}
                     for i, (account, amount) in enumerate(lines)
@@ -387,9 +419,7 @@ class Ledger:
         return [(name, amount) for name, amount in rows]
 
     def _entry(self, connection: Connection, key: list[Any]) -> dict[str, Any] | None:
-        text = connection.execute(
-            sa.select(entries.c.content).where(entries.c.key == key_text(key))
-        ).scalar()
+        text = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
         return None if text is None else content_of(text)
 
     def _opened(self, connection: Connection, run: str) -> _Opened:
@@ -397,22 +427,24 @@ class Ledger:
             return self._open[run]
         content = self._entry(connection, ["open", run])
         if content is None:
-            known = self._runs(connection)
+            known = self._runs(connection, last=MOST_HINTS)
             hint = nearest(run, known) if known else "It has none yet."
             raise LedgerError(f"{self.name} has no run {run!r}. {hint}")
-        terms = {name: Terms(*rest) for name, *rest in content["terms"]}
-        due = [(name, own.payment) for name, own in terms.items()]
-        self._open[run] = _Opened(int(content["rounds"]), terms, due)
+        try:
+            terms = {name: Terms(*rest) for name, *rest in content["terms"]}
+            due = [(name, own.payment) for name, own in terms.items()]
+            self._open[run] = _Opened(int(content["rounds"]), terms, due)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerError(f"{self.name}: the opening of run {run!r} is damaged.") from error
         return self._open[run]
 
-    def _runs(self, connection: Connection) -> list[str]:
-        opened = sa.and_(entries.c.run.is_not(None), entries.c.key.startswith('["open",'))
-        query = sa.select(entries.c.run).where(opened).order_by(entries.c.number)
-        return [str(run) for run in connection.execute(query).scalars()]
+    def _runs(self, connection: Connection, last: int | None = None) -> list[str]:
+        opened = entries.c.key.startswith('["open",')
+        query = sa.select(entries.c.run).where(opened).order_by(entries.c.number.desc()).limit(last)
+        return [str(run) for run in connection.execute(query).scalars()][::-1]
 
     def _rounds_done(self, connection: Connection, run: str) -> int:
-        last = sa.select(sa.func.max(entries.c.round)).where(entries.c.run == run)
-        found = connection.execute(last).scalar()
+        found = connection.execute(_ROUNDS, {"of_run": run}).scalar()
         return 0 if found is None else int(found) + 1
 
     def _require_next(self, connection: Connection, run: str, round_: int, rounds: int) -> None:

@@ -18,7 +18,6 @@ from fedprice.errors import InputError
 from fedprice.learning import HorvitzThompson, Training, run_fingerprint, simulate
 from fedprice.learning.participation import deliveries
 from fedprice.market.agreement import Agreement
-from fedprice.market.ledger import LedgerError
 from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.money import (
     LEVEL_ONE,
@@ -31,7 +30,6 @@ from fedprice.market.offers import Commitments, Offer, Terms, answer, chosen_lev
 from fedprice.market.run import MarketRun
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing import Status
-from fedprice.tables import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -230,21 +228,11 @@ class _MarketParticipation:
 
     def restore(self) -> State | None:
         """Return what the ledger kept with the last round."""
-        run = self._market.agreement.run
-        kept = self._market.ledger.state(run)
+        kept = self._market.ledger.state(self._market.agreement.run)
         if kept is None:
             return None
-        try:
-            with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
-                state = {name: stored[name] for name in stored.files}
-            done = int(state["done"][0])
-        except (*BROKEN, KeyError) as error:
-            raise LedgerError(f"the state of run {run!r} cannot be read.") from error
-        if done != self._market.round:
-            raise LedgerError(
-                f"the state of run {run!r} is of round {done}, its ledger of {self._market.round}."
-            )
-        return state
+        with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
 
     def heads(self, round_: int) -> IntArray:
         """Return the clients whose shared coin shows heads."""

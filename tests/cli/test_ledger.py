@@ -1,0 +1,97 @@
+"""`fedprice ledger`, `fedprice verify` and `fedprice simulate --ledger`, as typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Run
+
+SIMULATE = (
+    "simulate", "setup1", "--scheme", "equilibrium", "--seeds", 1, "--rounds", 5, "--delivery", 0.8,
+)  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
+    code, first, err = run(*SIMULATE, "--ledger", "sqlite:///market.db", "--format", "json")
+    assert code == 0, err
+    code, again, err = run(*SIMULATE, "--ledger", "sqlite:///market.db", "--format", "json")
+    assert (code, again) == (0, first)
+    code, out, err = run("ledger", "runs")
+    assert code == 0, err
+    assert "setup1-equilibrium-0" in out
+    assert "…" not in out
+    code, out, err = run("ledger", "show", "setup1-equilibrium-0")
+    assert code == 0, err
+    assert "5 of 5 rounds, settled" in out
+    assert "model " in out
+    code, out, err = run("ledger", "statement", "4", "-o", "four.csv")
+    assert code == 0, err
+    assert "offered a price of" in out
+    assert (home / "four.csv").read_text().splitlines()[0].startswith("entry,run,round,event")
+    code, out, err = run("ledger", "verify")
+    assert code == 0, err
+    head = out.split()[-1]
+    assert run("ledger", "verify", "--head", head)[0] == 0
+    assert run("ledger", "verify", "--head", "0" * 64)[0] == 4
+    code, _, err = run("ledger", "export", "-o", "market.jsonl")
+    assert code == 0, err
+    code, out, err = run("verify", "market.jsonl", "--client", "4")
+    assert code == 0, err
+    assert "all coins as drawn" in out
+    assert head in out
+
+
+def test_bad_input_is_one_line(run: Run, home: Path) -> None:
+    run(*SIMULATE, "--ledger", "market.db")
+    run("ledger", "export", "-o", "market.jsonl")
+    (home / "broken.jsonl").write_text((home / "market.jsonl").read_text().replace("setup1", "x"))
+    for arguments, code, text in (
+        (("ledger", "runs", "--ledger", "none.db"), 2, "there is no ledger none.db"),
+        (("ledger", "show", "setup1-equilibrum-0"), 2, "Did you mean 'setup1-equilibrium-0'"),
+        (("ledger", "statement", "444"), 2, "has no client '444'"),
+        (("ledger", "export", "-o", "market.xls"), 2, "cannot tell the format"),
+        (("ledger", "export", "-o", "market.jsonl"), 2, "exists"),
+        (("verify", "none.jsonl"), 2, "cannot read none.jsonl"),
+        (("verify", "broken.jsonl"), 4, "broken.jsonl does not verify: entry"),
+        (("verify", "market.db"), 4, "market.db does not verify"),
+        (("verify", "market.jsonl", "--client", "no"), 2, "has no client 'no'"),
+        (("ledger", "open", "--deposit", 5), 2, "--deposit and --reference belong together"),
+        (("ledger", "open", "--deposit", -5, "--reference", "x"), 2, "must be above 0"),
+        ((*SIMULATE, "--seeds", 1, "--rounds", 6, "--ledger", "market.db"), 2, "recorded already"),
+        (("simulate", "setup1", "--scheme", "subset", "--ledger", "m.db"), 2, "is no market"),
+    ):
+        got, out, err = run(*arguments)
+        assert (got, out) == (code, ""), (arguments, err)
+        assert text in err
+        assert len(err.splitlines()) == 1
+    assert run("ledger", "verify")[0] == 0
+    assert not list(home.glob("*.part"))
+    assert not (home / "none.db").exists()
+
+
+def test_money_comes_in_once(run: Run, home: Path) -> None:
+    for _ in range(2):
+        code, out, err = run(
+            "ledger", "open", "sqlite:///own.db", "--unit", "EUR", "--deposit", 12.5,
+            "--reference", "grant", "--format", "json",
+        )  # fmt: skip
+        assert code == 0, err
+        assert json.loads(out)["rows"][0] == {"account": "treasury", "balance": "12.500000"}
+    code, out, err = run(
+        "ledger", "open", "own.db", "--deposit", 1, "--to", "=cmd", "--reference", "own",
+        "--format", "csv",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "client:=cmd,1.000000" in out
+    code, _, err = run(
+        "ledger", "open", "own.db", "--deposit", 1, "--to", "a\x1b[31m", "--reference", "own"
+    )
+    assert code == 2
+    assert "printable" in err

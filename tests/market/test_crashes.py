@@ -1,0 +1,36 @@
+"""Crashes and damage: nothing is lost, nothing is doubled, nothing goes unnoticed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.market.flips import flips
+from tests.market.kills import POINTS
+
+
+@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 60), ("postgresql", 20)])
+def test_killed_markets_go_on(
+    kind: str, kills: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """`make bench-market` kills 500."""
+    url = f"sqlite:///{tmp_path}/{{run}}.db"
+    if kind == "postgresql":
+        url = request.getfixturevalue("postgres").replace("/postgres?", "/kills{run}?")
+    command = [sys.executable, "-m", "tests.market.kills", url, str(kills)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] >= kills
+    assert len(found["points"]) >= len(POINTS) // 2
+    for bad in ("rounds lost", "payments doubled", "not verified", "other models"):
+        assert found[bad] == 0, found
+
+
+def test_flipped_bits_do_not_go_unnoticed(tmp_path: Path) -> None:
+    """`make bench-market` flips 1,500."""
+    found = flips(tmp_path, 150)
+    assert found["undetected"] == 0
+    assert found["detected"] > 50
