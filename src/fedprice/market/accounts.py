@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedprice.market.database import LedgerError, accounts, postings, sa
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-__all__ = ["Posting", "account_ids", "add_to_balances", "balances_of"]
+__all__ = ["Posting", "account_ids", "add_postings", "balances_of"]
 
 Posting = tuple[str, int]
 _AT_ONCE = 500  # names in a query
@@ -87,8 +87,21 @@ def balances_of(connection: Connection, names: list[str]) -> dict[str, int]:
     return found
 
 
-def add_to_balances(connection: Connection, entry: int) -> None:
-    """Add the postings of an entry to the balances of their accounts."""
+def add_postings(connection: Connection, entry: int, rows: list[tuple[int, int, int, int]]) -> None:
+    """Add the postings of an entry, and add them to the balances of their accounts.
+
+    Parameters
+    ----------
+    rows
+        Entry, line, account's number and amount of each.
+    """
+    # Straight to the driver: SQLAlchemy would take as long over each row as the database.
+    insert = postings.insert().compile(dialect=connection.dialect)
+    names = [column.name for column in postings.c]
+    given: list[Any] = list(rows)
+    if not insert.positional:
+        given = [dict(zip(names, row, strict=True)) for row in rows]
+    connection.exec_driver_sql(str(insert), given)
     connection.execute(_ADD, {"of_entry": entry})
 
 

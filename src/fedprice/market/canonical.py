@@ -40,14 +40,23 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+_PLAIN = {str, int, bool, type(None)}
+
+
 def _check(value: Any) -> None:
+    """Refuse what has no canonical text; long lists of plain values are looked at all at once."""
     if isinstance(value, dict):
-        for name, part in value.items():
-            if not isinstance(name, str):
-                raise InputError("names in a message must be text.")
+        if not set(map(type, value)) <= {str}:
+            raise InputError("names in a message must be text.")
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        value = (value,)
+    odd = set(map(type, value)) - _PLAIN
+    if not odd:
+        return
+    if not odd <= {dict, list, tuple}:
+        wrong = next(part for part in value if type(part) in odd - {dict, list, tuple})
+        raise InputError(f"a message holds text and whole numbers only; got {wrong!r}.")
+    for part in value:
+        if type(part) not in _PLAIN:
             _check(part)
-    elif isinstance(value, list):
-        for part in value:
-            _check(part)
-    elif not (value is None or isinstance(value, str | int)):
-        raise InputError(f"a message holds text and whole numbers only; got {value!r}.")

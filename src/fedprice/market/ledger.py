@@ -14,7 +14,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import FedpriceError, InputError, nearest
-from fedprice.market.accounts import Posting, account_ids, add_to_balances, balances_of
+from fedprice.market.accounts import Posting, account_ids, add_postings, balances_of
 from fedprice.market.canonical import canonical_bytes, parsed
 from fedprice.market.database import (
     Database,
@@ -48,7 +48,7 @@ MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked fo
 _BY_KEY = sa.select(entries.c.content).where(entries.c.key == sa.bindparam("of_key"))
 _LAST = sa.select(entries.c.number, entries.c.hash).order_by(entries.c.number.desc()).limit(1)
 _ROUNDS = sa.select(sa.func.max(entries.c.round)).where(entries.c.run == sa.bindparam("of_run"))
-_NEW_ENTRY, _NEW_POSTING = entries.insert(), postings.insert()
+_NEW_ENTRY = entries.insert()
 
 
 class Delivered(NamedTuple):
@@ -398,14 +398,8 @@ class Ledger:
             },
         )
         if lines:
-            connection.execute(
-                _NEW_POSTING,
-                [
-                    {"entry": number, "line": i, "account": ids[account], "amount": amount}
-                    for i, (account, amount) in enumerate(lines)
-                ],
-            )
-            add_to_balances(connection, number)
+            rows = [(number, i, ids[account], amount) for i, (account, amount) in enumerate(lines)]
+            add_postings(connection, number, rows)
         return True
 
     def _posted(self, connection: Connection, key: list[Any]) -> list[Posting]:
@@ -471,5 +465,5 @@ def key_text(key: list[Any]) -> str:
 
 
 def _chained(previous: str, number: int, text: str, lines: list[Posting]) -> str:
-    posted = canonical_bytes([list(line) for line in lines]).decode()
+    posted = canonical_bytes(lines).decode()
     return hashlib.sha256(f"{previous}\n{number}\n{text}\n{posted}".encode()).hexdigest()
