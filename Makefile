@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench-learning bench-pricing clean
+.PHONY: demo test bench-learning bench-market bench-pricing clean
 
 demo: $(VENV)/.installed-reproduce  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -21,6 +21,9 @@ bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes
 
 bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
 	$(BIN)/python benchmarks/learning.py
+
+bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes benchmarks/market.{md,json}
+	$(BIN)/python -m benchmarks.market
 
 # One stamp an extra: `make` installs again only when the requirements change.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.market.flips import flips
+from tests.market.forgeries import forgeries
 from tests.market.kills import POINTS
 
 
@@ -34,3 +35,9 @@ def test_flipped_bits_do_not_go_unnoticed(tmp_path: Path) -> None:
     found = flips(tmp_path, 150)
     assert found["undetected"] == 0
     assert found["detected"] > 50
+
+
+def test_forged_messages_are_refused() -> None:
+    """`make bench-market` sends 20,000."""
+    found = forgeries(2000)
+    assert (found["accepted"], found["crashes"], found["not finite"]) == (0, 0, 0)

@@ -1,1 +1,1 @@
-"""What two parties who do not trust each other need: offers, coins and audit."""
+"""What two parties who do not trust each other need: offers, coins, audit, ledger."""
