@@ -169,7 +169,7 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
     """Let a small file system fill up during a run, give it room, and go on."""
     small = folder / "small"
     small.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(small)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         result["disk full"] = "not run: no right to mount a small file system here"
         return []
@@ -178,7 +178,7 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
         ledger = Ledger(str(small / "market.db"))
         ledger.deposit("treasury", 10**7, "all")
         ledger.open_run("run", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=50)
-        ballast.write_bytes(bytes(200_000))
+        ballast.write_bytes(bytes(3_500_000))
         stopped, message = -1, ""
         for r in range(50):
             try:

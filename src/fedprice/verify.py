@@ -28,7 +28,7 @@ __all__ = ["Report", "VerificationError", "check_entries", "check_export", "main
 
 GENESIS = "0" * 64
 LEVEL_ONE = 1 << 32
-LARGEST = 1 << 62
+LARGEST = (1 << 62) + 1
 Posting = tuple[str, int]
 
 

@@ -10,9 +10,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
+from fedprice.market.offers import MOST_MONEY, Terms
 from tests.market.operations import random_operations
 
 MODEL = "ab" * 32
@@ -94,6 +95,28 @@ def test_no_more_than_there_is(ledger: Ledger) -> None:
         ledger.settle("rum")
     assert ledger.balances() == {"treasury": 3_000_000, "world": -3_000_000}
     assert len(ledger.verify().hashes) == 2
+
+
+def test_money_stays_within_whole_numbers(ledger: Ledger) -> None:
+    ledger.deposit("treasury", MOST_MONEY - 5, "all")
+    for amount in (6, 10**30):
+        with pytest.raises(LedgerError, match="holds at most"):
+            ledger.deposit("treasury", amount, "more")
+    ledger.open_run("run", MOST_MONEY - 5, {"a": Terms(MOST_MONEY - 5, LEVEL_ONE)}, rounds=2)
+    for r in range(2):
+        ledger.record_round("run", r, model=MODEL)
+    assert ledger.balance("client:a") == MOST_MONEY - 5
+    ledger.verify()
+    with pytest.raises(FedpriceError, match="`level` must be a whole number"):
+        Terms(1, LEVEL_ONE + 1)
+
+
+def test_a_state_is_that_of_the_last_round(ledger: Ledger) -> None:
+    opened(ledger).record_round("run", 0, model=MODEL, state=b"first")
+    assert ledger.state("run") == b"first"
+    ledger.record_round("run", 1, model=MODEL)
+    assert ledger.state("run") is None
+    ledger.verify()
 
 
 def test_unknown_clients_are_named(ledger: Ledger) -> None:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from fedprice.errors import InputError
 from fedprice.market.coins import Coins, coin_key
 from fedprice.market.offers import Commitment, Commitments, Offer, Terms, coin_secret
 
@@ -70,6 +71,8 @@ class Agreement:
         grad_norms: Mapping[str, float],
     ) -> Self:
         """Reveal the server's coin secrets to whoever committed; the others are left out."""
+        if not commitments.signed:
+            raise InputError("nobody has committed to an offer; there is no run without clients.")
         first = next(iter(offers.values())).open(Offer, key.public)
         return cls(
             run=first.run,

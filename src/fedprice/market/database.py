@@ -221,14 +221,15 @@ def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
                 settings["poolclass"] = sa.pool.StaticPool
             elif not address.query:
                 _check_file(Path(name), create)
-        elif address.get_backend_name() != "postgresql":
-            raise InputError(f"a ledger lives in SQLite or PostgreSQL; got {url!r}.")
+        elif address.get_backend_name() == "postgresql":
+            require("psycopg", "postgres")
+            address = address.set(drivername="postgresql+psycopg")
+        else:
+            found = address.get_backend_name()
+            raise InputError(f"a ledger lives in SQLite or PostgreSQL, not in {found}.")
         engine: Engine = sa.create_engine(address, **settings)
     except sa.exc.ArgumentError as error:
         raise InputError(f"{url!r} names no database; try sqlite:///market.db.") from error
-    except ModuleNotFoundError:
-        require("psycopg", "postgres")
-        raise
     if engine.dialect.name == "sqlite":
 
         def prepare(connection: Any, _: Any) -> None:

@@ -27,7 +27,7 @@ from fedprice.market.database import (
 )
 from fedprice.market.messages import require_name, require_unit
 from fedprice.market.money import accrued
-from fedprice.market.offers import Terms
+from fedprice.market.offers import MOST_MONEY, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -146,6 +146,9 @@ class Ledger:
             require_name("client", account.removeprefix("client:"))
         require_name("reference", reference)
         with self._database.writing() as connection:
+            there = -balances_of(connection, ["world"]).get("world", 0)
+            if there + amount > MOST_MONEY:
+                raise LedgerError(f"{self.name} holds at most {MOST_MONEY} micro-units in all.")
             self._append(
                 connection,
                 ["deposit", account, reference],
@@ -259,8 +262,9 @@ class Ledger:
                 round_=round_,
                 first=lambda: self._require_next(connection, run, round_, opened.rounds),
             )
-            if new and state is not None:
+            if new:
                 connection.execute(states.delete().where(states.c.run == run))
+            if new and state is not None:
                 connection.execute(states.insert().values(run=run, state=state))
 
     def settle(self, run: str) -> None:

@@ -91,6 +91,11 @@ class Terms:
     level: int
     samples: int = 1
 
+    def __post_init__(self) -> None:
+        require_number(self, "price", -MOST_MONEY, MOST_MONEY)
+        require_number(self, "level", 0, LEVEL_ONE)
+        require_number(self, "samples", 0, 1 << 62)
+
     @property
     def payment(self) -> int:
         """What the client earns in all if it keeps its word; negative if it pays."""
