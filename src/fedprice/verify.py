@@ -77,7 +77,6 @@ class Report:
     hashes: list[str] = field(default_factory=list)
     balances: dict[str, int] = field(default_factory=dict)
     runs: dict[str, Run] = field(default_factory=dict)
-    states: dict[str, str] = field(default_factory=dict)
     deposits: set[tuple[str, str]] = field(default_factory=set)
     signatures: int = 0
     unchecked: int = 0
@@ -140,7 +139,7 @@ def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str)
     elif kind == "open":
         expected = _opened(report, of[0], content, where)
     elif kind == "round":
-        expected = _round(report, _run(report, of[0], where), of, content, where)
+        expected = _round(_run(report, of[0], where), of, content, where)
     elif kind == "settle":
         expected = _settled(report, _run(report, of[0], where), of[0], content, where)
     else:
@@ -245,9 +244,7 @@ def _check_signature(report: Report, key: str, deal: dict[str, Any], what: str, 
     report.signatures += 1
 
 
-def _round(
-    report: Report, run: Run, of: list[Any], content: dict[str, Any], where: str
-) -> list[Posting]:
+def _round(run: Run, of: list[Any], content: dict[str, Any], where: str) -> list[Posting]:
     name, number = of
     if run.settled or number != run.done or number >= run.rounds:
         raise VerificationError(f"{where} does not follow: {run.done} of {run.rounds} are there.")
@@ -279,10 +276,6 @@ def _round(
             if share:
                 pay.append((f"client:{client}", share))
     run.done, run.model = number + 1, str(content["model"])
-    if content["state"] is None:
-        report.states.pop(name, None)
-    else:
-        report.states[name] = content["state"]
     spent = sum(amount for _, amount in pay)
     return [(f"escrow:{name}", -spent), *pay] if pay else []
 

@@ -24,7 +24,8 @@ def altered(signed: Signed, rng: random.Random) -> Signed:
             del part[spot:]
         else:
             part[spot:spot] = rng.randbytes(rng.randrange(1, 9))
-    return Signed(*(bytes(part) for part in parts))
+    changed = Signed(*(bytes(part) for part in parts))
+    return changed if changed != signed else altered(signed, rng)  # a bit may flip back
 
 
 def forgeries(count: int, seed: int = 0) -> dict[str, int]:

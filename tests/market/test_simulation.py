@@ -187,7 +187,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path) -> None:
         raw.execute("UPDATE states SET state = x'00'")
     raw.close()
     ledger = Ledger(str(path))
-    with pytest.raises(LedgerError, match="the state of run 'run' is not its last one"):
+    with pytest.raises(LedgerError, match="the state of run 'run' is damaged"):
         small_market(ledger)
     ledger.close()
 

@@ -57,6 +57,7 @@ states = sa.Table(
     _metadata,
     sa.Column("run", sa.Text, primary_key=True),
     sa.Column("state", sa.LargeBinary, nullable=False),
+    sa.Column("digest", sa.Text, nullable=False),
 )
 
 

@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fedprice.market.audit import delivery_estimate
-from fedprice.market.ledger import Delivered
+from fedprice.market.ledger import Delivered, LedgerError
 from fedprice.market.messages import RefusedError
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.updates import UpdateDesk, arrays_hash, arrays_norm, shown_grad_norm
@@ -59,6 +59,7 @@ class MarketRun:
         self._drawn = dict.fromkeys(agreement.deals, 0)
         self._delivered = dict.fromkeys(agreement.deals, 0)
         self._desk = UpdateDesk(agreement.run, agreement.schema, agreement.keys, norm_cap)
+        self._model = ""
         self._joined: dict[str, Delivered] = {}
         self._refused: dict[str, str] = {}
         for entry in ledger.entries(agreement.run):
@@ -66,6 +67,12 @@ class MarketRun:
                 content = entry.content
                 self._count(content["joined"], [*content["missed"], *content["refused"]])
                 self._desk.seen.update(update for update, *_ in content["joined"].values())
+                self._model = content["model"]
+
+    def require_model(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
+        """Refuse to go on from a model that is not the one after the last recorded round."""
+        if arrays_hash(arrays) != self._model:
+            raise LedgerError(f"the state of run {self.agreement.run!r} has another model.")
 
     def heads(self) -> list[str]:
         """Return the clients that drew heads for this round, in the agreement's order."""

@@ -232,7 +232,10 @@ class _MarketParticipation:
         if kept is None:
             return None
         with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+            state = {name: stored[name] for name in stored.files}
+        rows, columns = self._market.agreement.schema.shapes[0]
+        self._market.require_model([state["model"][:rows, :columns].astype(np.float32)])
+        return state
 
     def heads(self, round_: int) -> IntArray:
         """Return the clients whose shared coin shows heads."""

@@ -37,6 +37,7 @@ def upgrade() -> None:
         "states",
         sa.Column("run", sa.Text, primary_key=True),
         sa.Column("state", sa.LargeBinary, nullable=False),
+        sa.Column("digest", sa.Text, nullable=False),
     )
     if op.get_bind().dialect.name == "sqlite":
         for table in ("entries", "postings"):
