@@ -4,6 +4,7 @@
 
     FedpriceError
     ├── InputError          malformed input: a value, a table, a file, a name
+    ├── UnverifiedError     a ledger is not what an honest market would have written
     └── MissingExtraError   an optional dependency is not installed
 
 An infeasible game is not an error: it is a status of the outcome.
@@ -23,6 +24,7 @@ __all__ = [
     "FedpriceError",
     "InputError",
     "MissingExtraError",
+    "UnverifiedError",
     "nearest",
     "number_like",
     "precision_error",
@@ -38,6 +40,10 @@ class FedpriceError(Exception):
 
 class InputError(FedpriceError, ValueError):
     """Malformed input: what, where, got what, try what."""
+
+
+class UnverifiedError(FedpriceError):
+    """A ledger, or an export of it, is not what an honest market would have written."""
 
 
 class MissingExtraError(FedpriceError, ImportError):

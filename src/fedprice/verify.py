@@ -5,8 +5,8 @@ from what server and clients signed, who had to join each round, the weight of e
 payment, every balance and the chain of hashes. Signatures are checked with the library
 `cryptography`; without it, that is said.
 
-An export is a text file with one entry a line, as JSON: `number`, `content`, `postings` (account
-and micro-units) and `hash` = SHA-256(previous hash, number, content, postings).
+An export is a text file with one entry a line, as canonical JSON: `number`, `content`, `postings`
+(account and micro-units) and `hash` = SHA-256(previous hash, number, content, postings).
 """
 
 from __future__ import annotations
@@ -15,20 +15,32 @@ import argparse
 import hashlib
 import hmac
 import json
+import os
 import sys
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Report", "VerificationError", "check_entries", "check_export", "main"]
+__all__ = ["Report", "VerificationError", "check_entries", "check_export", "describe", "main"]
 
 GENESIS = "0" * 64
 LEVEL_ONE = 1 << 32
-LARGEST = (1 << 62) + 1
+LARGEST = 1 << 62
+LEAST_DELIVERY = 0.25
+FIELDS = {
+    "begin": {"unit"},
+    "deposit": {"account", "reference"},
+    "open": {"rounds", "budget", "terms", "agreement"},
+    "round": {"model", "joined", "missed", "refused", "state"},
+    "settle": {"rounds"},
+}
+_INNER = bytes(b ^ 0x36 for b in range(256))
+_OUTER = bytes(b ^ 0x5C for b in range(256))
 Posting = tuple[str, int]
 
 
@@ -38,11 +50,12 @@ class VerificationError(Exception):
 
 @dataclass
 class Client:
-    """A client of a run: its terms, its coins, and what happened to it."""
+    """A client of a run: its terms, its keys, and what happened to it."""
 
     price: int
     level: int
     samples: int
+    key: str = ""
     coin_key: bytes | None = None
     heads: int = 0
     joined: int = 0
@@ -50,10 +63,23 @@ class Client:
     refused: int = 0
     paid: int = 0
 
-    @property
+    @cached_property
     def payment(self) -> int:
         """Price × level in micro-units, halves to even."""
         return round(Fraction(self.price * self.level, LEVEL_ONE))
+
+    def prepare(self, run: str) -> None:
+        """Key the two halves of HMAC-SHA256 once for all coins of a run."""
+        block = (self.coin_key or b"").ljust(64, b"\0")
+        self._inner = hashlib.sha256(block.translate(_INNER) + run.encode() + b"\0")
+        self._outer = hashlib.sha256(block.translate(_OUTER))
+
+    def drew_heads(self, round_: int) -> bool:
+        """Return whether the coin of a round shows heads."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(round_.to_bytes(8, "big"))
+        outer.update(inner.digest())
+        return int.from_bytes(outer.digest()[:8], "big") < self.level << 32
 
 
 @dataclass
@@ -63,10 +89,12 @@ class Run:
     rounds: int
     budget: int
     clients: dict[str, Client]
+    server: str = ""
     done: int = 0
     settled: bool = False
-    coins: bool = False
+    state: bool = False
     model: str = ""
+    updates: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -82,46 +110,56 @@ class Report:
     unchecked: int = 0
 
 
-def check_export(path: str | Path) -> Report:
+def check_export(path: str | Path, head: str | None = None) -> Report:
     """Check an exported ledger; raises `VerificationError`, or OSError if it cannot be read."""
 
     def lines() -> Iterator[dict[str, Any]]:
-        with Path(path).open(encoding="utf-8") as file:
+        with Path(path).open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(file, start=1):
                 try:
                     entry = json.loads(line)
-                    known = isinstance(entry, dict) and set(entry) == {
-                        "number", "content", "postings", "hash",
-                    }  # fmt: skip
+                    sound = isinstance(entry, dict) and _canonical(entry) + "\n" == line
                 except (ValueError, RecursionError):
-                    known = False
-                if not known:
-                    raise VerificationError(f"line {number} of {path} is no entry of a ledger.")
+                    sound = False
+                if not sound or set(entry) != {"number", "content", "postings", "hash"}:
+                    raise VerificationError(f"line {number} is no entry of an exported ledger.")
                 yield entry
 
     try:
-        return check_entries(lines())
+        return check_entries(lines(), head)
     except UnicodeDecodeError:
-        raise VerificationError(f"{path} is no exported ledger.") from None
+        raise VerificationError("this is no exported ledger.") from None
 
 
-def check_entries(entries: Iterable[dict[str, Any]]) -> Report:
-    """Check the entries of a ledger, the first one first."""
+def check_entries(entries: Iterable[dict[str, Any]], head: str | None = None) -> Report:
+    """Check the entries of a ledger, the first one first.
+
+    Parameters
+    ----------
+    head
+        The hash of an entry that must be there: what somebody kept as proof.
+    """
     report = Report()
     for number, entry in enumerate(entries, start=1):
         where = f"entry {number}"
         try:
             _check_entry(report, entry, number, where)
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            raise VerificationError(f"{where} is not of the form of an entry.") from None
+        except RecursionError:
             raise VerificationError(f"{where} is not of the form of an entry.") from None
     if not report.hashes:
         raise VerificationError("there is no entry.")
+    if head is not None and head not in report.hashes:
+        raise VerificationError(
+            f"no entry has the hash {head}; the ledger was cut short or written anew."
+        )
     return report
 
 
 def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str) -> None:
     content, lines = entry["content"], [_posting(line) for line in entry["postings"]]
-    if entry["number"] != number:
+    if _whole(entry["number"]) != number:
         _fail(where, "number", number, entry["number"])
     previous = report.hashes[-1] if report.hashes else GENESIS
     text = f"{previous}\n{number}\n{_canonical(content)}\n{_canonical(entry['postings'])}"
@@ -129,7 +167,11 @@ def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str)
     if entry["hash"] != chained:
         _fail(where, "hash", chained, entry["hash"])
     kind, of = content["kind"], content["of"]
-    where = f"{where} ({' '.join(map(str, [kind, *of]))})"
+    where = f"{where} ({_plain(' '.join(map(str, [kind, *of])))})"
+    if kind not in FIELDS:
+        raise VerificationError(f"{where} is of an unknown kind.")
+    if set(content) != FIELDS[kind] | {"kind", "of"}:
+        raise VerificationError(f"{where} has not the fields of its kind.")
     if (kind == "begin") != (number == 1):
         raise VerificationError(f"{where} is in the wrong place.")
     if kind == "begin":
@@ -137,13 +179,14 @@ def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str)
     elif kind == "deposit":
         expected = _deposited(report, content, lines, where)
     elif kind == "open":
-        expected = _opened(report, of[0], content, where)
+        (name,) = of
+        expected = _opened(report, name, content, where)
     elif kind == "round":
-        expected = _round(_run(report, of[0], where), of, content, where)
-    elif kind == "settle":
-        expected = _settled(report, _run(report, of[0], where), of[0], content, where)
+        name, round_ = of
+        expected = _round(report, name, _whole(round_), content, where)
     else:
-        raise VerificationError(f"{where} is of an unknown kind.")
+        (name,) = of
+        expected = _settled(report, name, content, where)
     if lines != expected:
         odd = next(
             (pair for pair in zip(expected, lines, strict=False) if pair[0] != pair[1]),
@@ -156,7 +199,7 @@ def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str)
         report.balances[account] = report.balances.get(account, 0) + amount
     for account, _ in lines:
         if report.balances[account] < 0 and account != "world":
-            raise VerificationError(f"{where} overdraws {account}.")
+            raise VerificationError(f"{where} overdraws {_plain(account)}.")
     report.hashes.append(chained)
 
 
@@ -164,8 +207,9 @@ def _deposited(
     report: Report, content: dict[str, Any], lines: list[Posting], where: str
 ) -> list[Posting]:
     account, reference = content["account"], content["reference"]
-    (_, amount) = lines[-1]
-    if amount <= 0 or content["of"] != [account, reference]:
+    amount = lines[-1][1] if lines else 0
+    known = account == "treasury" or account.startswith("client:")
+    if amount <= 0 or not known or content["of"] != [account, reference]:
         raise VerificationError(f"{where} is no deposit.")
     if (account, reference) in report.deposits:
         raise VerificationError(f"{where} was made before.")
@@ -179,6 +223,8 @@ def _opened(report: Report, name: str, content: dict[str, Any], where: str) -> l
     run = Run(_whole(content["rounds"]), _whole(content["budget"]), {})
     for client, price, level, samples in content["terms"]:
         run.clients[client] = Client(_whole(price), _whole(level), _whole(samples))
+        if not (0 <= level <= LEVEL_ONE and samples >= 0 and abs(price) <= LARGEST):
+            raise VerificationError(f"{where}: the terms of {client!r} are out of bounds.")
     if len(run.clients) != len(content["terms"]) or run.rounds < 1:
         raise VerificationError(f"{where} names a client twice, or has no rounds.")
     if content["agreement"] is not None:
@@ -186,11 +232,12 @@ def _opened(report: Report, name: str, content: dict[str, Any], where: str) -> l
     if sum(own.payment for own in run.clients.values()) > run.budget:
         raise VerificationError(f"{where} promises more than its budget.")
     report.runs[name] = run
-    lines = [("treasury", -run.budget), (f"escrow:{name}", run.budget)] if run.budget else []
+    escrow = f"escrow:{name}"
+    lines = [("treasury", -run.budget), (escrow, run.budget)] if run.budget > 0 else []
     for client, own in run.clients.items():
         if own.payment < 0:
             own.paid = own.payment
-            lines += [(f"client:{client}", own.payment), (f"escrow:{name}", -own.payment)]
+            lines += [(f"client:{client}", own.payment), (escrow, -own.payment)]
     return lines
 
 
@@ -198,13 +245,13 @@ def _check_agreement(
     report: Report, name: str, run: Run, agreement: dict[str, Any], where: str
 ) -> None:
     """Check that the terms are what both sides signed, and derive the keys of the coins."""
-    run.coins = True
-    schema = hashlib.sha256(_canonical(agreement["schema"]).encode()).hexdigest()
+    run.server = agreement["server"]
     if set(agreement["clients"]) != set(run.clients):
         raise VerificationError(f"{where}: its terms and its agreement name different clients.")
+    schemas = set()
     for client, deal in agreement["clients"].items():
         own, which = run.clients[client], f"{where}, {client!r}"
-        offer, commitment = json.loads(deal["offer"]), json.loads(deal["commitment"])
+        offer, commitment = _message(deal["offer"]), _message(deal["commitment"])
         secret = bytes.fromhex(deal["secret"])
         opened = hashlib.sha256(b"fedprice coin secret\0" + secret).hexdigest()
         for what, expected, found in (
@@ -212,23 +259,30 @@ def _check_agreement(
             ("rounds of the offer", run.rounds, offer["rounds"]),
             ("price", offer["price"], own.price),
             ("unit", report.unit, offer["unit"]),
-            ("model schema", schema, offer["schema"]),
             ("server's coin secret", offer["coin_hash"], opened),
             ("commitment", "Commitment", commitment["kind"]),
             ("offer committed to", _sha(deal["offer"]), commitment["offer"]),
             ("level", commitment["level"], own.level),
+            ("samples", commitment["samples"], own.samples),
         ):
             if expected != found:
                 _fail(which, what, expected, found)
-        if not 0 <= own.level <= offer["level_cap"] <= LEVEL_ONE:
+        if not 0 <= own.level <= _whole(offer["level_cap"]) <= LEVEL_ONE:
             raise VerificationError(f"{which}: its level is above the cap of its offer.")
-        _check_signature(report, agreement["server"], deal, "offer", which)
-        _check_signature(report, deal["key"], deal, "commitment", which)
+        _check_signature(report, run.server, deal["offer_signature"], deal["offer"], which)
+        _check_signature(
+            report, deal["key"], deal["commitment_signature"], deal["commitment"], which
+        )
         other = bytes.fromhex(commitment["secret"])
+        own.key = deal["key"]
         own.coin_key = hmac.digest(secret, b"fedprice coins\0" + other, "sha256")
+        own.prepare(name)
+        schemas.add((_canonical(offer["schema"]), offer["task"]))
+    if len(schemas) > 1:
+        raise VerificationError(f"{where}: clients were offered different models or tasks.")
 
 
-def _check_signature(report: Report, key: str, deal: dict[str, Any], what: str, where: str) -> None:
+def _check_signature(report: Report, key: str, signature: str, text: str, where: str) -> None:
     try:
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -236,36 +290,36 @@ def _check_signature(report: Report, key: str, deal: dict[str, Any], what: str, 
         report.unchecked += 1
         return
     try:
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(
-            bytes.fromhex(deal[f"{what}_signature"]), deal[what].encode()
-        )
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        public.verify(bytes.fromhex(signature), text.encode())
     except InvalidSignature:
+        what = json.loads(text)["kind"].lower()
         raise VerificationError(f"{where}: the signature of its {what} is not valid.") from None
     report.signatures += 1
 
 
-def _round(run: Run, of: list[Any], content: dict[str, Any], where: str) -> list[Posting]:
-    name, number = of
+def _round(
+    report: Report, name: str, number: int, content: dict[str, Any], where: str
+) -> list[Posting]:
+    run = _run(report, name, where)
     if run.settled or number != run.done or number >= run.rounds:
         raise VerificationError(f"{where} does not follow: {run.done} of {run.rounds} are there.")
-    joined, missed, refused = content["joined"], content["missed"], content["refused"]
-    drew = [*joined, *missed, *refused]
+    joined, missed, refused = content["joined"], set(content["missed"]), content["refused"]
+    drew = [*joined, *content["missed"], *refused]
     if len(set(drew)) != len(drew) or not set(drew) <= set(run.clients):
         raise VerificationError(f"{where} names a client twice, or one that is not in the run.")
+    if not _is_hash(content["model"]) or type(content["state"]) is not bool:
+        raise VerificationError(f"{where} names no model.")
     total = sum(own.samples for own in run.clients.values())
     pay: list[Posting] = []
     for client, own in run.clients.items():
         came = client in joined
         heads = came or client in missed or client in refused
-        if own.coin_key is not None and heads != _heads(own, name, number):
-            shown = "heads" if not heads else "tails"
-            _fail(f"{where}, {client!r}", "coin", shown, "tails" if heads else "heads")
+        if own.coin_key is not None and heads != own.drew_heads(number):
+            shown, said = ("tails", "heads") if heads else ("heads", "tails")
+            _fail(f"{where}, {client!r}", "coin", shown, said)
         if came:
-            weight = (own.samples / total) / (
-                own.level / LEVEL_ONE * ((own.joined + 1) / (own.heads + 1))
-            )
-            if joined[client][1] != repr(weight):
-                _fail(f"{where}, {client!r}", "weight", repr(weight), joined[client][1])
+            _check_update(report, run, name, number, client, joined[client], total, where)
         own.heads += heads
         own.joined += came
         own.missed += client in missed
@@ -275,28 +329,53 @@ def _round(run: Run, of: list[Any], content: dict[str, Any], where: str) -> list
             own.paid += share
             if share:
                 pay.append((f"client:{client}", share))
-    run.done, run.model = number + 1, str(content["model"])
+    run.done, run.model, run.state = number + 1, content["model"], content["state"]
     spent = sum(amount for _, amount in pay)
     return [(f"escrow:{name}", -spent), *pay] if pay else []
 
 
-def _heads(client: Client, run: str, round_: int) -> bool:
-    message = run.encode() + b"\0" + round_.to_bytes(8, "big")
-    drawn = hmac.digest(client.coin_key or b"", message, "sha256")
-    return int.from_bytes(drawn[:8], "big") < client.level << 32
+def _check_update(
+    report: Report,
+    run: Run,
+    name: str,
+    number: int,
+    client: str,
+    recorded: list[str],
+    total: int,
+    where: str,
+) -> None:
+    """Check an accepted update: its weight, its signature, and that it is no copy."""
+    own, which = run.clients[client], f"{where}, {client!r}"
+    update, weight, shown, signature = recorded
+    delivery = max((own.joined + 1) / (own.heads + 1), LEAST_DELIVERY)
+    expected = repr((own.samples / total) / (own.level / LEVEL_ONE * delivery))
+    if weight != expected:
+        _fail(which, "weight", expected, weight)
+    if not _is_hash(update) or not 0 <= float(shown) < float("inf"):
+        raise VerificationError(f"{which}: this is no update.")
+    if own.key:
+        if update in run.updates:
+            raise VerificationError(f"{which}: its update is a copy of an earlier one.")
+        run.updates.add(update)
+        content = {
+            "arrays": update,
+            "client": client,
+            "kind": "Update",
+            "round": number,
+            "run": name,
+        }
+        _check_signature(report, own.key, signature, _canonical(content), which)
 
 
-def _settled(
-    report: Report, run: Run, name: str, content: dict[str, Any], where: str
-) -> list[Posting]:
-    if run.settled or content["rounds"] != run.done:
+def _settled(report: Report, name: str, content: dict[str, Any], where: str) -> list[Posting]:
+    run = _run(report, name, where)
+    if run.settled or _whole(content["rounds"]) != run.done:
         raise VerificationError(f"{where}: {run.done} rounds are there, or it was settled before.")
     run.settled = True
     back: list[Posting] = []
     for client, own in run.clients.items():
-        owed = -own.payment
-        if owed > 0 and run.done < run.rounds:
-            refund = owed - owed * run.done // run.rounds
+        refund = -own.payment * (run.rounds - run.done) // run.rounds
+        if refund > 0:
             own.paid += refund
             back.append((f"client:{client}", refund))
     left = report.balances.get(f"escrow:{name}", 0)
@@ -311,9 +390,16 @@ def _run(report: Report, name: str, where: str) -> Run:
     return report.runs[name]
 
 
+def _message(text: str) -> dict[str, Any]:
+    message: dict[str, Any] = json.loads(text)
+    if _canonical(message) != text:
+        raise ValueError(text)
+    return message
+
+
 def _posting(line: list[Any]) -> Posting:
     account, amount = line
-    if type(account) is not str or type(amount) is not int or not -LARGEST < amount < LARGEST:
+    if type(account) is not str or type(amount) is not int or not -LARGEST <= amount <= LARGEST:
         raise ValueError(line)
     return account, amount
 
@@ -324,6 +410,10 @@ def _whole(value: Any) -> int:
     return value
 
 
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+
+
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
@@ -332,31 +422,77 @@ def _sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def _fail(where: str, what: str, expected: object, found: object) -> NoReturn:
-    raise VerificationError(f"{where}: {what} must be {expected!r}; found {found!r}.")
+    raise VerificationError(f"{where}: {what} must be {expected!r}; found {found!r:.100}.")
+
+
+def check_keys(report: Report, client: str | None, key: str | None, server: str | None) -> None:
+    """Check that what was signed was signed by the keys that somebody knows to be theirs."""
+    for name, run in report.runs.items():
+        own = run.clients.get(client or "")
+        if client is not None and own is None:
+            continue
+        for whose, known, found in (
+            (f"the client {client!r}", key, "" if own is None else own.key),
+            ("the server", server, run.server),
+        ):
+            if known is not None and known != found:
+                said = f"signed by the key {found}" if found else "not signed"
+                raise VerificationError(
+                    f"run {_plain(name)!r} is {said}, not by {whose} with the key {known}."
+                )
 
 
 def describe(report: Report, client: str | None = None) -> Iterator[str]:
     """Yield lines that say what was found, of all clients or of one."""
     unit = report.unit
+
+    def money(units: int) -> str:
+        return f"{units // 10**6:,}.{units % 10**6:06d} {unit}"
+
     for name, run in report.runs.items():
-        own = {n: c for n, c in run.clients.items() if client in (None, n)}
-        heads, joined, missed, refused, paid = (
-            sum(getattr(c, what) for c in own.values())
-            for what in ("heads", "joined", "missed", "refused", "paid")
+        clients = {n: c for n, c in run.clients.items() if client in (None, n)}
+        if not clients:
+            continue
+        own = clients.values()
+        counts = ", ".join(
+            f"{sum(getattr(c, what) for c in own):,} {what}"
+            for what in ("heads", "joined", "missed", "refused")
         )
-        whose = f"{len(own)} clients" if client is None else repr(client)
-        coins = "all coins as drawn" if run.coins else "no shared coins"
-        if own:
+        whose = f"{len(own)} client{'s' * (len(own) > 1)}" if client is None else f"{client!r}"
+        yield f"run {_plain(name)!r}, {whose}: {run.done} of {run.rounds} rounds, {counts}"
+        if client is not None:
+            (one,) = own
+            side = "for" if one.payment >= 0 else "to be paid in:"
             yield (
-                f"run {name!r}, {whose}: {run.done} of {run.rounds} rounds, {heads} heads, "
-                f"{joined} joined, {missed} missed, {refused} refused, {coins}; "
-                f"{'paid out' if paid >= 0 else 'paid in'} {abs(paid) / 1e6:,.6f} {unit}"
+                f"  agreed: level {one.level / LEVEL_ONE:.6f} at a price of "
+                f"{one.price / 10**6:.6f} {unit}, {side} {money(abs(one.payment))} in "
+                f"{run.rounds} rounds"
             )
-    signed = f"{report.signatures} signatures valid"
+        paid = sum(c.paid for c in own if c.paid > 0)
+        yield f"  paid out {money(paid)}, paid in {money(-sum(c.paid for c in own if c.paid < 0))}"
+        if not run.server:
+            yield "  NOBODY SIGNED this run: no agreement, no shared coins"
+        else:
+            signed = f"server {run.server}"
+            if client is not None:
+                signed = f"client {clients[client].key}, {signed}"
+            yield f"  coins and weights are right for what was signed by: {signed}"
+    signed = f"{report.signatures:,} signatures valid"
     if report.unchecked:
-        signed = f"{report.unchecked} signatures not checked (pip install cryptography)"
-    yield f"verified: {len(report.hashes)} entries, {signed}, head {report.hashes[-1]}"
+        signed = f"{report.unchecked:,} signatures NOT CHECKED (pip install cryptography)"
+    yield f"verified: {len(report.hashes):,} entries, {signed}, head {report.hashes[-1]}"
+
+
+def is_hash(text: str) -> str:
+    """Return a hash or key from the command line; refuse what is none."""
+    if not _is_hash(text):
+        raise argparse.ArgumentTypeError(f"64 hexadecimal digits are wanted; got {text!r}")
+    return text
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -364,19 +500,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="verify", description="Check an exported ledger.")
     parser.add_argument("export", metavar="EXPORT", help="what `fedprice ledger export` wrote")
     parser.add_argument("--client", metavar="NAME", help="show one client only")
+    parser.add_argument("--key", metavar="HEX", type=is_hash, help="that client's public key")
+    parser.add_argument("--server", metavar="HEX", type=is_hash, help="the server's public key")
+    parser.add_argument("--head", metavar="HASH", type=is_hash, help="an entry that must be there")
     given = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        report = check_export(given.export)
-    except (VerificationError, OSError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        sys.stderr.write(f"{given.export}: {reason}\n")
-        return 2 if isinstance(error, OSError) else 4
-    names = {name for run in report.runs.values() for name in run.clients}
-    if given.client not in {None, *names}:
-        sys.stderr.write(f"{given.export}: no run has a client {given.client!r}.\n")
+        report = check_export(given.export, given.head)
+        names = {name for run in report.runs.values() for name in run.clients}
+        if given.client not in {None, *names}:
+            sys.stderr.write(f"{given.export}: no run has a client {given.client!r}.\n")
+            return 2
+        check_keys(report, given.client, given.key, given.server)
+        for line in describe(report, given.client):
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except VerificationError as error:
+        sys.stderr.write(f"{given.export} does not verify: {error}\n")
+        return 4
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        sys.stderr.write(f"cannot read {given.export}: {error.strerror}\n")
         return 2
-    for line in describe(report, given.client):
-        sys.stdout.write(line + "\n")
     return 0
 
 

@@ -44,7 +44,7 @@ def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
     assert code == 0, err
     code, out, err = run("verify", "market.jsonl", "--client", "4")
     assert code == 0, err
-    assert "all coins as drawn" in out
+    assert "coins and weights are right" in out
     assert head in out
 
 
@@ -60,10 +60,19 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
         (("ledger", "export", "-o", "market.jsonl"), 2, "exists"),
         (("verify", "none.jsonl"), 2, "cannot read none.jsonl"),
         (("verify", "broken.jsonl"), 4, "broken.jsonl does not verify: entry"),
-        (("verify", "market.db"), 4, "market.db does not verify"),
-        (("verify", "market.jsonl", "--client", "no"), 2, "has no client 'no'"),
+        (("verify", "market.db"), 2, "is a database, not an export"),
+        (("verify", "market.jsonl", "--key", "ab" * 32), 2, "--key is a client's"),
+        (("verify", "market.jsonl", "--client", "4", "--key", "ab" * 32), 4, "not by the client"),
+        (("verify", "market.jsonl", "--server", "ab" * 32), 4, "not by the server"),
+        (("verify", "market.jsonl", "--head", "ab" * 32), 4, "cut short or written anew"),
+        (("verify", "market.jsonl", "--head", "5f2c"), 2, "64 hexadecimal digits"),
+        (("ledger", "verify", "--head", "5f2c"), 2, "64 hexadecimal digits"),
+        (("ledger", "runs", "--ledger", ""), 2, "a ledger needs a name"),
+        (("verify", "market.jsonl", "--client", "no"), 2, "has a client 'no'"),
         (("ledger", "open", "--deposit", 5), 2, "--deposit and --reference belong together"),
         (("ledger", "open", "--deposit", -5, "--reference", "x"), 2, "must be above 0"),
+        (("ledger", "open", "--deposit", "0.1234567", "--reference", "x"), 2, "six decimals"),
+        (("ledger", "open", "--deposit", "much", "--reference", "x"), 2, "six decimals"),
         ((*SIMULATE, "--seeds", 1, "--rounds", 6, "--ledger", "market.db"), 2, "recorded already"),
         (("simulate", "setup1", "--scheme", "subset", "--ledger", "m.db"), 2, "is no market"),
     ):

@@ -55,7 +55,7 @@ def forgeries(count: int, seed: int = 0) -> dict[str, int]:
             elif kind == 2:  # another's answer, or an answer in another's name
                 desk = Commitments(offers, public, server.public)
                 level = rng.randrange(1 << 32)
-                own = keys[other].sign(Commitment(offers[name].hash, level, "00" * 32))
+                own = keys[other].sign(Commitment(offers[name].hash, level, "00" * 32, 1, "1"))
                 who, what = rng.choice([(name, own), (other, own), (name, answers[other])])
                 desk.accept(who, what, round_=0)
             else:

@@ -56,7 +56,7 @@ def small_agreement() -> tuple[Agreement, dict[str, SigningKey]]:
         server=SigningKey(bytes(32)),
         keys=keys,
         samples=federation.samples,
-        schema=ModelSchema.of([np.zeros((10, 61), np.float32)]),
+        schema=ModelSchema.of([np.zeros((10, 61), np.float32)], ["weights"]),
         task="0" * 64,
     )
     return agreement, keys

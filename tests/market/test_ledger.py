@@ -2,7 +2,9 @@
 
 import sqlite3
 import threading
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -55,7 +57,7 @@ def test_broken_words_earn_nothing_and_an_early_end_refunds_payers(ledger: Ledge
     ledger.settle("run")
     pay, owed = TERMS["alice"].payment, -TERMS["bob"].payment
     assert ledger.balance("client:alice") == pay * 3 // 7 - pay * 2 // 7
-    assert ledger.balance("client:bob") == 2_000_000 - owed * 3 // 7
+    assert ledger.balance("client:bob") == 2_000_000 - owed + owed * 4 // 7
     assert ledger.balance("escrow:run") == 0
     ledger.verify()
 
@@ -97,6 +99,74 @@ def test_no_more_than_there_is(ledger: Ledger) -> None:
     assert len(ledger.verify().hashes) == 2
 
 
+@pytest.mark.parametrize("done", range(4))
+def test_a_run_can_be_settled_after_any_round(ledger: Ledger, done: int) -> None:
+    """Payers' refunds and payees' shares are rounded so that the escrow suffices."""
+    for name in "bc":
+        ledger.deposit(f"client:{name}", 50, "own")
+    terms = {"a": Terms(100, LEVEL_ONE), "b": Terms(-50, LEVEL_ONE), "c": Terms(-50, LEVEL_ONE)}
+    ledger.open_run("run", 0, terms, rounds=3)
+    for r in range(done):
+        ledger.record_round("run", r, model=MODEL)
+    ledger.settle("run")
+    assert ledger.balance("escrow:run") == 0
+    assert ledger.balance("client:a") == 100 * done // 3
+    assert ledger.balance("client:b") == 50 * (3 - done) // 3
+    ledger.verify()
+
+
+def test_what_payers_bring_stays_until_the_run_is_settled(ledger: Ledger) -> None:
+    """A server that earns cannot spend what it may have to give back."""
+    ledger.deposit("client:b", 100, "own")
+    ledger.open_run("run", -60, {"b": Terms(-100, LEVEL_ONE)}, rounds=2)
+    assert ledger.balance("treasury") == 0
+    with pytest.raises(LedgerError, match="treasury has 0"):
+        ledger.open_run("other", 60, {}, rounds=1)
+    ledger.settle("run")
+    assert ledger.balance("client:b") == 100
+
+
+@pytest.mark.parametrize("wrong", [True, 1.0, "10", None])
+def test_whole_numbers_only(ledger: Ledger, wrong: Any) -> None:
+    opened(ledger)
+    before = [entry.hash for entry in ledger.entries()]
+    for attempt in (
+        partial(ledger.deposit, "treasury", wrong, "x"),
+        partial(ledger.open_run, "r", wrong, {}, rounds=1),
+        partial(ledger.open_run, "r", 0, {}, rounds=wrong),
+        partial(ledger.record_round, "run", wrong, model=MODEL),
+        partial(ledger.record_round, "run", 0, model=wrong),
+    ):
+        with pytest.raises(FedpriceError, match="must be"):
+            attempt()
+    assert [entry.hash for entry in ledger.entries()] == before
+
+
+def test_verification_sees_one_moment(url: str) -> None:
+    """Beside a writer that never rests."""
+    ledger, stop = Ledger(url), threading.Event()
+
+    def write() -> None:
+        other = Ledger(url)
+        for i in range(10_000):
+            if stop.is_set():
+                break
+            other.deposit("treasury", 1 + i, str(i))
+        other.close()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        for _ in range(15):
+            ledger.verify()
+            report, entries = ledger.verified()
+            assert [entry.hash for entry in entries] == report.hashes
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+        ledger.close()
+
+
 def test_money_stays_within_whole_numbers(ledger: Ledger) -> None:
     ledger.deposit("treasury", MOST_MONEY - 5, "all")
     for amount in (6, 10**30):
@@ -113,9 +183,10 @@ def test_money_stays_within_whole_numbers(ledger: Ledger) -> None:
 
 def test_a_state_is_that_of_the_last_round(ledger: Ledger) -> None:
     opened(ledger).record_round("run", 0, model=MODEL, state=b"first")
-    assert ledger.state("run") == b"first"
+    assert ledger.progress("run")[1] == b"first"
     ledger.record_round("run", 1, model=MODEL)
-    assert ledger.state("run") is None
+    rounds, state = ledger.progress("run")
+    assert (len(rounds), state) == (2, None)
     ledger.verify()
 
 
@@ -146,7 +217,7 @@ class Books(RuleBasedStateMachine):
         self.balances[account] = self.balances.get(account, 0) + amount
 
     @rule(
-        account=st.sampled_from(["treasury", "client:a", "client:b"]),
+        account=st.sampled_from(["treasury", "client:a", "client:b", "client:c"]),
         amount=st.integers(1, 1000),
         reference=st.sampled_from("xyz"),
     )
@@ -164,30 +235,31 @@ class Books(RuleBasedStateMachine):
 
     @rule(
         run=st.sampled_from("pq"),
-        budget=st.integers(0, 800),
-        prices=st.dictionaries(st.sampled_from("ab"), st.integers(-300, 500)),
-        rounds=st.integers(1, 3),
+        budget=st.integers(-300, 800),
+        prices=st.dictionaries(st.sampled_from("abc"), st.integers(-300, 500)),
+        rounds=st.integers(1, 4),
     )
     def open_run(self, run: str, budget: int, prices: dict[str, int], rounds: int) -> None:
         terms = {name: Terms(price, LEVEL_ONE) for name, price in prices.items()}
         owed = {f"client:{n}": -p for n, p in prices.items() if p < 0}
         possible = (
             run not in self.runs
-            and sum(prices.values()) <= budget <= self.balances.get("treasury", 0)
+            and sum(prices.values()) <= budget
+            and budget <= max(0, self.balances.get("treasury", 0))
             and all(self.balances.get(account, 0) >= due for account, due in owed.items())
         )
         if possible:
             self.ledger.open_run(run, budget, terms, rounds=rounds)
             self.runs[run] = (rounds, terms, 0, False)
-            self.move("treasury", -budget)
-            self.move(f"escrow:{run}", budget + sum(owed.values()))
+            self.move("treasury", -max(budget, 0))
+            self.move(f"escrow:{run}", max(budget, 0) + sum(owed.values()))
             for account, due in owed.items():
                 self.move(account, -due)
         elif run not in self.runs:
             with pytest.raises(LedgerError):
                 self.ledger.open_run(run, budget, terms, rounds=rounds)
 
-    @rule(run=st.sampled_from("pq"), missed=st.sets(st.sampled_from("ab")), skip=st.booleans())
+    @rule(run=st.sampled_from("pq"), missed=st.sets(st.sampled_from("abc")), skip=st.booleans())
     def record(self, run: str, missed: set[str], skip: bool) -> None:
         rounds, terms, done, settled = self.runs.get(run, (0, {}, 0, False))
         names = [name for name in missed if name in terms]
@@ -215,7 +287,7 @@ class Books(RuleBasedStateMachine):
             self.runs[run] = (rounds, terms, done, True)
             for name, own in terms.items():
                 if own.price < 0:
-                    back = -own.price - -own.price * done // rounds
+                    back = -own.price * (rounds - done) // rounds
                     self.move(f"client:{name}", back)
                     self.move(f"escrow:{run}", -back)
             self.move("treasury", self.balances.get(f"escrow:{run}", 0))
@@ -261,6 +333,43 @@ def test_eight_writers_at_once(url: str) -> None:
     ledger.close()
 
 
+CHANGES = [
+    "UPDATE entries SET content = replace(content, 'alice', 'alicf') WHERE number = 4",
+    "UPDATE entries SET hash = replace(hash, 'a', 'b') WHERE number = 2",
+    "UPDATE entries SET key = '[]' WHERE number = 1",
+    "UPDATE entries SET run = 'other' WHERE number = 5",
+    "UPDATE entries SET round = 3 WHERE number = 5",
+    "UPDATE entries SET number = 9 WHERE number = 5",
+    "UPDATE entries SET content = x'00' WHERE number = 5",
+    "DELETE FROM entries WHERE number = 2",
+    "DELETE FROM entries WHERE number = 5",
+    "UPDATE postings SET amount = amount + 1 WHERE entry = 5",
+    "UPDATE postings SET account = 0 WHERE entry = 5 AND line = 1",
+    "UPDATE postings SET entry = 6 WHERE entry = 5",
+    "UPDATE postings SET line = 7 WHERE entry = 5 AND line = 0",
+    "DELETE FROM postings WHERE entry = 5",
+    "UPDATE accounts SET balance = balance + 1 WHERE name = 'client:alice'",
+    "UPDATE accounts SET balance = 0.5 WHERE name = 'client:alice'",
+    "DELETE FROM accounts WHERE name = 'world'",
+    "UPDATE states SET state = x'01'",
+    "UPDATE states SET run = 'other'",
+    "UPDATE states SET done = 2",
+    "DELETE FROM states",
+    "UPDATE alembic_version SET version_num = 'fedprice_0000'",
+    "DROP INDEX entries_of_run",
+    None,  # the triggers are gone
+]
+
+
+def open_and_verify(url: str) -> None:
+    """Damage is found where a ledger is opened, or when it is inspected."""
+    ledger = Ledger(url)
+    try:
+        ledger.verify()
+    finally:
+        ledger.close()
+
+
 def test_changes_do_not_go_unnoticed(tmp_path: Path) -> None:
     """Each stored field of a ledger, changed by hand, is found."""
     path = tmp_path / "market.db"
@@ -272,31 +381,7 @@ def test_changes_do_not_go_unnoticed(tmp_path: Path) -> None:
         triggers = source.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
         restore = dict(triggers.fetchall())
     source.close()
-    changes = [
-        "UPDATE entries SET content = replace(content, 'alice', 'alicf') WHERE number = 4",
-        "UPDATE entries SET hash = replace(hash, 'a', 'b') WHERE number = 2",
-        "UPDATE entries SET key = '[]' WHERE number = 1",
-        "UPDATE entries SET run = 'other' WHERE number = 5",
-        "UPDATE entries SET round = 3 WHERE number = 5",
-        "UPDATE entries SET number = 9 WHERE number = 5",
-        "UPDATE entries SET content = x'00' WHERE number = 5",
-        "DELETE FROM entries WHERE number = 2",
-        "DELETE FROM entries WHERE number = 5",
-        "UPDATE postings SET amount = amount + 1 WHERE entry = 5",
-        "UPDATE postings SET account = 0 WHERE entry = 5 AND line = 1",
-        "UPDATE postings SET entry = 6 WHERE entry = 5",
-        "UPDATE postings SET line = 7 WHERE entry = 5 AND line = 0",
-        "DELETE FROM postings WHERE entry = 5",
-        "UPDATE accounts SET balance = balance + 1 WHERE name = 'client:alice'",
-        "UPDATE accounts SET balance = 0.5 WHERE name = 'client:alice'",
-        "DELETE FROM accounts WHERE name = 'world'",
-        "UPDATE states SET state = x'01'",
-        "UPDATE states SET run = 'other'",
-        "UPDATE alembic_version SET version_num = 'fedprice_0000'",
-        "DROP INDEX entries_of_run",
-        None,  # the triggers are gone
-    ]
-    for change in changes:
+    for change in CHANGES:
         copy = tmp_path / "copy.db"
         with sqlite3.connect(path) as source, sqlite3.connect(copy) as target:
             source.backup(target)
@@ -309,10 +394,41 @@ def test_changes_do_not_go_unnoticed(tmp_path: Path) -> None:
             target.commit()
         source.close()
         target.close()
-        with pytest.raises(LedgerError):  # where it is opened, or when it is inspected
-            Ledger(f"sqlite:///{copy}").verify()
+        with pytest.raises(LedgerError):
+            open_and_verify(f"sqlite:///{copy}")
         for part in tmp_path.glob("copy.db*"):
             part.unlink()
+
+
+def test_changes_do_not_go_unnoticed_on_postgresql(postgres: str) -> None:
+    """The same changes, made by somebody who switches the rules off and on again."""
+    address = sqlalchemy.make_url(postgres)
+    for number, change in enumerate([*(c for c in CHANGES if c and "x'" not in c), *RULES]):
+        engine = sqlalchemy.create_engine(postgres, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f"CREATE DATABASE changed{number}")
+        engine.dispose()
+        here = address.set(database=f"changed{number}")
+        url = here.render_as_string(hide_password=False)
+        ledger = opened(Ledger(url))
+        ledger.record_round("run", 0, model=MODEL, state=b"what the run needs")
+        ledger.verify()
+        ledger.close()
+        engine = sqlalchemy.create_engine(here)
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SET session_replication_role = replica")
+            connection.exec_driver_sql(change)
+            connection.exec_driver_sql("SET session_replication_role = DEFAULT")
+        engine.dispose()
+        with pytest.raises(LedgerError):
+            open_and_verify(url)
+
+
+RULES = (
+    "ALTER TABLE accounts DROP CONSTRAINT no_overdraft",
+    "DROP TRIGGER entries_append_only ON entries",
+    "ALTER TABLE postings DISABLE TRIGGER postings_append_only",
+)
 
 
 def test_a_ledger_cut_short_is_known_by_its_head(tmp_path: Path) -> None:
@@ -344,7 +460,12 @@ def test_the_database_refuses_changes_and_overdrafts(url: str) -> None:
         "UPDATE postings SET amount = 0",
         "DELETE FROM postings",
         "UPDATE accounts SET balance = -1 WHERE name = 'treasury'",
+        "INSERT INTO entries SELECT * FROM entries WHERE number = 1",
     ):
         with pytest.raises(sqlalchemy.exc.DBAPIError), engine.begin() as connection:
             connection.exec_driver_sql(change)
+    if engine.dialect.name == "sqlite":
+        for table in ("entries", "postings"):
+            with pytest.raises(sqlalchemy.exc.DBAPIError), engine.begin() as connection:
+                connection.exec_driver_sql(f"REPLACE INTO {table} SELECT * FROM {table} LIMIT 1")
     engine.dispose()

@@ -1,6 +1,7 @@
 """Offers and commitments: binding, and refused with a reason when anything is off."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from fedprice.market.canonical import canonical_bytes, parsed
 from fedprice.market.coins import secret_hash
 from fedprice.market.messages import ModelSchema, RefusedError, Signed, SigningKey
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Commitment, Commitments, Offer
+from fedprice.market.offers import Commitment, Commitments, Offer, Terms, make_offers
 
 SERVER, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)])
 OFFER = Offer(
     run="run-1", client="alice", price=-3_000_000, level_cap=LEVEL_ONE // 2, rounds=100,
-    deadline=0, unit="CREDIT", schema=SCHEMA.hash, coin_hash=secret_hash(bytes(32)),
+    deadline=0, unit="CREDIT", schema=SCHEMA.content(), task="0" * 64,
+    coin_hash=secret_hash(bytes(32)),
 )  # fmt: skip
 OFFERS = {
     "alice": SERVER.sign(OFFER),
@@ -32,7 +34,7 @@ def desk() -> Commitments:
 
 
 def answer(offer: str = "alice", level: int = 7) -> Commitment:
-    return Commitment(OFFERS[offer].hash, level, "ab" * 32)
+    return Commitment(OFFERS[offer].hash, level, "ab" * 32, 100, "1.5")
 
 
 def test_a_commitment_binds() -> None:
@@ -51,7 +53,12 @@ def test_a_commitment_binds() -> None:
         ("alice", ALICE.sign(answer(level=LEVEL_ONE)), 0, "above the cap"),
         ("alice", ALICE.sign(answer()), 1, "late: round 1, the deadline was 0"),
         ("alice", ALICE.sign(OFFER), 0, "is no commitment"),
-        ("alice", ALICE.sign(Commitment("0" * 64, 1, "0" * 64)), 0, "answers no offer of this run"),
+        (
+            "alice",
+            ALICE.sign(Commitment("0" * 64, 1, "0" * 64, 1, "1")),
+            0,
+            "answers no offer of this run",
+        ),
     ],
 )
 def test_refused_with_a_reason(client: str, signed: Signed, round_: int, reason: str) -> None:
@@ -121,7 +128,12 @@ def test_signed_by_the_right_key_but_of_no_form(value: object) -> None:
         ({"price": 1.5}, "`price` must be a whole number"),
         ({"level_cap": LEVEL_ONE + 1}, "`level_cap` must be a whole number"),
         ({"deadline": 101}, "`deadline` must be a whole number from 0 to 100"),
-        ({"schema": "xyz"}, "`schema` must be 64 hexadecimal"),
+        ({"task": "xyz"}, "`task` must be 64 hexadecimal"),
+        ({"schema": "xyz"}, "`schema` is no schema"),
+        ({"schema": SCHEMA.content() | {"hash": "0" * 64}}, "`schema` is no schema"),
+        ({"schema": SCHEMA.content() | {"shapes": [[10.0, 61]]}}, "`schema` is no schema"),
+        ({"client": " alice"}, "without spaces around"),
+        ({"client": "e\u0301"}, "`client` must be 1 to 200 printable"),
         ({"price": True}, "`price` must be a whole number"),
     ],
 )
@@ -142,3 +154,25 @@ def test_canonical_is_one_text() -> None:
 def test_schemas_differ() -> None:
     other = ModelSchema.of([np.zeros((10, 61), np.float64)])
     assert other.hash != SCHEMA.hash
+
+
+def test_bad_commitments() -> None:
+    for change, message in (
+        ({"grad_norm": "nan"}, "`grad_norm` must be a decimal number"),
+        ({"grad_norm": 1.5}, "`grad_norm` must be a decimal number"),
+        ({"samples": -1}, "`samples` must be a whole number"),
+        ({"level": True}, "`level` must be a whole number"),
+    ):
+        with pytest.raises(InputError, match=message):
+            replace(answer(), **change)
+
+
+def test_other_terms_have_other_coins() -> None:
+    """Whoever has seen the secret of one offer knows nothing of the next."""
+    make = partial(make_offers, SERVER, "run", rounds=5, unit="EUR", schema=SCHEMA, task="0" * 64)
+    first, second, again = (
+        make({"alice": Terms(price, LEVEL_ONE)})["alice"].open(Offer, SERVER.public)
+        for price in (1, 2, 1)
+    )
+    assert first == again
+    assert first.coin_hash != second.coin_hash

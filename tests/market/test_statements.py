@@ -32,12 +32,12 @@ def test_runs(settled: Ledger) -> None:
     assert (row["run"], row["status"], row["done"], row["clients"]) == ("run", "settled", ROUNDS, 4)
     assert row["budget"] == 4
     assert row["escrow"] == 0
-    assert row["paid_out"] - row["paid_in"] == sum(clients_of(settled, "run")["paid"])
+    assert row["paid_out"] - row["paid_in"] == sum(clients_of(settled, "run")[0]["paid"])
     assert runs_of(Ledger("sqlite://")).is_empty()
 
 
 def test_clients_of_a_run(settled: Ledger) -> None:
-    rows = clients_of(settled, "run")
+    rows, _ = clients_of(settled, "run")
     assert rows["client"].to_list() == NAMES
     assert (rows["heads"] == rows["joined"] + rows["missed"] + rows["refused"]).all()
     assert rows["shown"].drop_nulls().gt(0).all()
@@ -47,7 +47,11 @@ def test_clients_of_a_run(settled: Ledger) -> None:
 
 @pytest.mark.parametrize("client", NAMES)
 def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
-    rows = statement_of(settled, client)
+    rows, runs = statement_of(settled, client)
+    (summed,) = runs.to_dicts()
+    assert summed["joined"] + summed["missed"] == summed["heads"]
+    if summed["agreed"] > 0:
+        assert summed["paid"] + summed["lost"] == summed["agreed"]
     assert rows["balance"].to_list() == rows["amount"].cum_sum().to_list()
     assert rows["balance"][-1] == Decimal(settled.balance(f"client:{client}")).scaleb(-6)
     rounds = rows.filter(pl.col("round").is_not_null())

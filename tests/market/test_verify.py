@@ -1,9 +1,11 @@
 """The verifier: it stands alone, and finds what a cheating server or a stranger changed."""
 
+import contextlib
 import copy
 import datetime
 import hashlib
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,10 +61,11 @@ def at(entries: Entries, kind: str) -> dict[str, Any]:
 
 def test_an_honest_ledger_verifies(exported: Path) -> None:
     report = check_export(exported)
-    assert report.signatures == 8
-    assert report.runs["run"].coins
+    assert report.signatures == 8 + sum(c.joined for c in report.runs["run"].clients.values())
     lines = list(describe(report, "alice"))
     assert "'alice': 12 of 12 rounds" in lines[0]
+    assert lines[1].startswith("  agreed: level 0.88")
+    assert report.runs["run"].server in lines[3]
     assert report.hashes[-1] in lines[-1]
 
 
@@ -88,7 +91,7 @@ def test_the_file_stands_alone(exported: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     broken = tmp_path / "broken.jsonl"
     broken.write_text(exported.read_text("utf-8").replace("alice", "alicf", 1), "utf-8")
-    for path, code in ((broken, 4), (tmp_path / "none.jsonl", 2)):
+    for path, code in ((broken, 4), (alone, 4), (tmp_path / "none.jsonl", 2)):
         command[-1] = str(path)
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (code, "")
@@ -127,6 +130,58 @@ def more_samples(entries: Entries) -> None:
 def other_weight(entries: Entries) -> None:
     content = next(e["content"] for e in entries if e["content"].get("joined"))
     next(iter(content["joined"].values()))[1] = "0.5"
+
+
+def hide_samples(entries: Entries) -> None:
+    more_samples(entries)
+    reweigh(entries)
+
+
+def reweigh(entries: Entries) -> None:
+    """Write the weights that follow from the terms, as a careful cheat would."""
+    terms = {n: (lv, s) for n, _, lv, s in at(entries, "open")["content"]["terms"]}
+    total = sum(samples for _, samples in terms.values())
+    for entry in entries:
+        for name, update in entry["content"].get("joined", {}).items():
+            level, samples = terms[name]
+            update[1] = repr((samples / total) / (level / 2**32))
+
+
+def invent_an_update(entries: Entries) -> None:
+    content = next(e["content"] for e in entries if e["content"].get("joined"))
+    next(iter(content["joined"].values()))[0] = "00" * 32
+
+
+def copy_an_update(entries: Entries) -> None:
+    rounds = [e["content"] for e in entries if "<b>bob</b>" in e["content"].get("joined", {})]
+    rounds[1]["joined"]["<b>bob</b>"][0] = rounds[0]["joined"]["<b>bob</b>"][0]
+
+
+def more_fields(entries: Entries) -> None:
+    entries[-1]["content"]["note"] = "hello"
+
+
+def odd_number(entries: Entries) -> None:
+    at(entries, "round")["content"]["of"][1] = 0.0
+
+
+def no_postings(entries: Entries) -> None:
+    at(entries, "deposit")["postings"] = []
+
+
+def of_nothing(entries: Entries) -> None:
+    at(entries, "open")["content"]["of"] = []
+
+
+def short_update(entries: Entries) -> None:
+    content = next(e["content"] for e in entries if e["content"].get("joined"))
+    content["joined"] = {name: [] for name in content["joined"]}
+
+
+def into_escrow(entries: Entries) -> None:
+    entry = at(entries, "deposit")
+    entry["content"] |= {"account": "escrow:x", "of": ["escrow:x", "run"]}
+    entry["postings"][1][0] = "escrow:x"
 
 
 def pay_more(entries: Entries) -> None:
@@ -189,7 +244,7 @@ def huge_amount(entries: Entries) -> None:
         (other_secret, "server's coin secret must be"),
         (other_client_secret, "signature of its commitment is not valid"),
         (drop_client, "name different clients"),
-        (more_samples, "weight must be"),
+        (more_samples, "samples must be"),
         (other_weight, "weight must be"),
         (pay_more, "posting must be"),
         (pay_another, "posting must be"),
@@ -203,6 +258,15 @@ def huge_amount(entries: Entries) -> None:
         (strange_kind, "unknown kind"),
         (no_form, "not of the form"),
         (huge_amount, "not of the form"),
+        (hide_samples, "samples must be"),
+        (invent_an_update, "signature of its update is not valid"),
+        (copy_an_update, "copy of an earlier one"),
+        (more_fields, "not the fields of its kind"),
+        (odd_number, "not of the form"),
+        (no_postings, "is no deposit"),
+        (of_nothing, "not of the form"),
+        (short_update, "not of the form"),
+        (into_escrow, "is no deposit"),
     ],
 )
 def test_a_cheating_server_is_found_out(
@@ -229,7 +293,8 @@ def test_every_skipped_head_is_exposed(entries: Entries) -> None:
                 content["missed"] = [name for name in content["missed"] if name != client]
             else:
                 content["missed"] = sorted([*content["missed"], client])
-            with pytest.raises(VerificationError, match="coin must be"):
+            shown = "'heads'; found 'tails'" if client in drew else "'tails'; found 'heads'"
+            with pytest.raises(VerificationError, match=f"coin must be {shown}"):
                 check_entries(rechain(forged))
             cheats += 1
     assert cheats == 4 * ROUNDS
@@ -254,11 +319,12 @@ def test_the_verifier_draws_the_same_coins() -> None:
         secret = bytes.fromhex(json.loads(deal.commitment.content)["secret"])
         key = coin_key(deal.secret, secret)
         terms = agreement.terms[client]
-        other = fedprice.verify.Client(terms.price, terms.level, terms.samples, key)
+        other = fedprice.verify.Client(terms.price, terms.level, terms.samples, coin_key=key)
         assert terms.payment == other.payment
         coins = Coins(key, "run", terms.level)
+        other.prepare("run")
         for r in range(300):
-            assert coins.heads(r) == fedprice.verify._heads(other, "run", r)
+            assert coins.heads(r) == other.drew_heads(r)
 
 
 @pytest.mark.parametrize("content", ["", "{}\n", "nonsense\n", "[]\n", '{"number": 1}\n'])
@@ -270,3 +336,43 @@ def test_what_is_no_export(tmp_path: Path, content: str) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(VerificationError):
         check_export(path)
+
+
+def test_a_client_knows_its_own_key(exported: Path, entries: Entries, tmp_path: Path) -> None:
+    """Whoever signs in a client's name with a key of its own is found by the client's key."""
+    deal = at(entries, "open")["content"]["agreement"]["clients"]["alice"]
+    commands = [["--client", "alice", "--key", deal["key"]], ["--server", "ab" * 32]]
+    commands.append(["--client", "alice", "--key", "ab" * 32])
+    commands.append(["--head", entries[-1]["hash"]])
+    commands.append(["--head", "ab" * 32])
+    codes = [fedprice.verify.main([str(exported), *command]) for command in commands]
+    assert codes == [0, 4, 4, 0, 4]
+    at(entries, "open")["content"]["agreement"] = None
+    for entry in entries:
+        for update in entry["content"].get("joined", {}).values():
+            update[3] = ""
+    unsigned = check_entries(rechain(entries))
+    assert any("NOBODY SIGNED" in line for line in describe(unsigned))
+    with pytest.raises(VerificationError, match="is not signed"):
+        fedprice.verify.check_keys(unsigned, "alice", deal["key"], None)
+
+
+def test_random_edits_never_crash(entries: Entries) -> None:
+    """2,000 changes of any value to any other, chained anew: refused or harmless."""
+    rng = random.Random(1)
+    values: list[Any] = [None, True, 0, -1, 1.5, "", "x", [], {}, [[]], 1 << 80, "ab" * 32]
+    for _ in range(2000):
+        forged = copy.deepcopy(entries[: rng.randrange(4, len(entries))])
+        spot: Any = rng.choice(forged)["content" if rng.random() < 0.8 else "postings"]
+        for _ in range(rng.randrange(1, 5)):
+            inner = list(spot.values()) if isinstance(spot, dict) else list(spot)
+            nested = [part for part in inner if isinstance(part, dict | list) and part]
+            if not nested:
+                break
+            spot = rng.choice(nested)
+        if not spot:
+            continue
+        where = rng.choice(list(spot)) if isinstance(spot, dict) else rng.randrange(len(spot))
+        spot[where] = rng.choice(values)
+        with contextlib.suppress(VerificationError):
+            check_entries(rechain(forged))

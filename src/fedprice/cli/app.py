@@ -11,7 +11,7 @@ import typer
 
 from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
-from fedprice.cli.console import InfeasibleError, StoppedError, UnverifiedError
+from fedprice.cli.console import InfeasibleError, StoppedError
 from fedprice.cli.data import data
 from fedprice.cli.example import example
 from fedprice.cli.frontier import frontier
@@ -20,7 +20,7 @@ from fedprice.cli.price import price
 from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
 from fedprice.cli.simulate import simulate
-from fedprice.errors import FedpriceError
+from fedprice.errors import FedpriceError, UnverifiedError
 from fedprice.pricing.display import safe
 
 __all__ = ["app", "run"]
@@ -38,10 +38,11 @@ for command in (
 app.add_typer(data, name="data")
 app.add_typer(ledger, name="ledger")
 
+STOPPED = 130
 _CODES: dict[type[FedpriceError], int] = {
     InfeasibleError: 3,
     UnverifiedError: 4,
-    StoppedError: 130,
+    StoppedError: STOPPED,
 }
 
 # The base of what typer raises for a wrong command line; newer releases bring a click of their own.
@@ -74,16 +75,19 @@ def run() -> int:
         code = app(prog_name="fedprice", standalone_mode=False)
         sys.stdout.flush()
     except FedpriceError as error:
-        return _fail(str(error), _CODES.get(type(error), 2))
+        known = (code for kind, code in _CODES.items() if isinstance(error, kind))
+        return _fail(str(error), next(known, 2))
     except _CommandLineError as error:
         return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("stopped.", 130)
+        return _fail("stopped.", STOPPED)
     except OSError as error:
         # stdout is gone or full: keep the interpreter from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         quiet = isinstance(error, BrokenPipeError)
         return _fail("" if quiet else f"cannot write the result: {error.strerror or error}.", 1)
+    if code == STOPPED:  # typer keeps the interrupt to itself
+        return _fail("stopped.", STOPPED)
     return int(code or 0)
 
 

@@ -29,7 +29,6 @@ __all__ = [
     "Delivery",
     "InfeasibleError",
     "StoppedError",
-    "UnverifiedError",
     "json_text",
     "stderr",
     "stdout",
@@ -42,10 +41,6 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 class InfeasibleError(FedpriceError):
     """The budget does not suffice: exit code 3."""
-
-
-class UnverifiedError(FedpriceError):
-    """A ledger is not what an honest market would have written: exit code 4."""
 
 
 class StoppedError(FedpriceError):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import re
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, UnverifiedError, json_text, stderr, stdout
-from fedprice.errors import InputError
+from fedprice.cli.console import Delivery, json_text, stderr, stdout
+from fedprice.errors import InputError, UnverifiedError
 from fedprice.tables import check_output
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ ledger = typer.Typer(no_args_is_help=True, help="Look at a ledger: runs, stateme
 LEDGER_HELP = "sqlite:///FILE, postgresql+psycopg://…, or an SQLite file."
 SHOWN = 20  # rounds of a statement on screen
 NOTE_WIDTH = 60
-EVENTS = ("joined", "tails", "missed", "refused")  # of a round
 
 LedgerUrl = Annotated[
     str, typer.Option("--ledger", metavar="URL", envvar="FEDPRICE_LEDGER", help=LEDGER_HELP)
@@ -50,18 +51,21 @@ def _opened(url: str) -> Iterator[Ledger]:
 
 @ledger.command("open")
 def open_(
-    url: Annotated[str, typer.Argument(metavar="URL", help=LEDGER_HELP)] = DEFAULT_URL,
+    url: Annotated[
+        str, typer.Argument(metavar="URL", envvar="FEDPRICE_LEDGER", help=LEDGER_HELP)
+    ] = DEFAULT_URL,
     unit: Annotated[
         str | None, typer.Option(help="What a new ledger's money is, such as EUR.")
     ] = None,
     deposit: Annotated[
-        float | None, typer.Option(metavar="AMOUNT", help="Bring money in from outside.")
+        str | None, typer.Option(metavar="AMOUNT", help="Bring money in from outside.")
     ] = None,
     to: Annotated[
         str | None, typer.Option(metavar="CLIENT", help="Whose it is; by default the treasury's.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="What the deposit is; the same one twice counts once.")
+        str | None,
+        typer.Option(help="What the deposit is; the same one into an account counts once."),
     ] = None,
     format_: options.StdoutFormat = options.Format.TABLE,
 ) -> None:
@@ -69,19 +73,21 @@ def open_(
     import polars as pl
 
     from fedprice.market.ledger import Ledger
-    from fedprice.market.money import micro_units
     from fedprice.market.statements import money
 
-    if deposit is not None and not 0 < deposit < 1e12:
-        raise InputError(f"--deposit must be above 0 and below 1e12; got {deposit}.")
     if (deposit is None) != (reference is None) or (to is not None and deposit is None):
         raise InputError("--deposit and --reference belong together; --to goes with them.")
+    amount = None if deposit is None else _micro_units(deposit)
     opened = Ledger(url, unit=unit)
     try:
-        if deposit is not None and reference is not None:
+        if amount is not None and reference is not None:
             account = "treasury" if to is None else f"client:{to}"
-            opened.deposit(account, micro_units(deposit), reference)
-        balances = opened.balances()
+            new = opened.deposit(account, amount, reference)
+            said = f"{deposit} {opened.unit} for {account}, {reference}"
+            stderr().print(f"{'deposited' if new else 'recorded before'}: {said}", markup=False)
+        kept = opened.balances()
+        # Names that are numbers in the order of numbers.
+        balances = {a: kept[a] for a in sorted(kept, key=lambda a: (a[:6], len(a), a))}
     finally:
         opened.close()
     rows = pl.DataFrame(
@@ -124,13 +130,12 @@ def show(
 
     delivery = Delivery(output, None, format_, force)
     with _opened(url) as opened:
-        rows = clients_of(opened, run)
-        found = opened.verify().runs[run]
+        rows, found = clients_of(opened, run)
     state = "settled" if found.settled else "open"
-    title = f"run {run}, {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
+    title = f"{run}: {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
     _send(rows, format_, title, delivery)
     if format_ is options.Format.TABLE:
-        stdout().print(f"model {found.model}", markup=False)
+        stdout().print(f"model {found.model or 'as it was'}", markup=False)
         more = rows.filter(rows["shown"] > rows["grad_norm"])["client"].to_list()
         if more:
             names = ", ".join(map(repr, more))
@@ -152,18 +157,18 @@ def statement(
 
     delivery = Delivery(output, None, format_, force)
     with _opened(url) as opened:
-        rows = statement_of(opened, client)
-    counts = {event: int((rows["event"] == event).sum()) for event in rows["event"].unique()}
-    rare = rows.filter(~pl.col("event").is_in(["tails", "joined"]))
+        rows, runs_ = statement_of(opened, client)
     title = f"{client}, in {opened.unit}: balance {rows['balance'][-1]:,}"
-    if format_ is options.Format.TABLE:
-        _send(rare.head(SHOWN), format_, title, delivery, data=rows)
-        if rare.height > SHOWN:
-            stdout().print(f"… and {rare.height - SHOWN} more; -o FILE.csv has all", markup=False)
-        told = ", ".join(f"{counts[e]} {e}" for e in EVENTS if e in counts)
-        stdout().print(f"rounds: {told or 'none yet'}", markup=False)
-    else:
+    if format_ is not options.Format.TABLE:
         _send(rows, format_, title, delivery)
+        return
+    rare = rows.filter(~pl.col("event").is_in(["tails", "joined"]))
+    _send(runs_, format_, title, delivery, data=rows)
+    shown = f"without tails and joins, the last {min(rare.height, SHOWN)} of {rare.height}"
+    screen = stdout()
+    table = _table(rare.tail(SHOWN), f"entries {shown}; -o FILE.csv has all")
+    screen.width = max(screen.width, screen.measure(table).maximum)
+    screen.print(table)
 
 
 @ledger.command("verify")
@@ -174,14 +179,11 @@ def verify_ledger(
     ] = None,
 ) -> None:
     """Check the database, the chain, every coin, weight, payment and balance."""
-    from fedprice.market.database import LedgerError
     from fedprice.verify import describe
 
+    _head(head)
     with _opened(url) as opened:
-        try:
-            report = opened.verify(head)
-        except LedgerError as error:
-            raise UnverifiedError(str(error)) from error
+        report = opened.verify(head)
     for line in describe(report):
         stdout().print(line, markup=False, soft_wrap=True)
 
@@ -222,22 +224,62 @@ def verify(
     client: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show one client only.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="HEX", help="That client's public key, as it knows it.")
+    ] = None,
+    server: Annotated[
+        str | None, typer.Option(metavar="HEX", help="The server's public key, as you know it.")
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(metavar="HASH", help="An entry's hash that must be there.")
+    ] = None,
 ) -> None:
     """Check an exported ledger without trusting who wrote it: coins, weights, payments, chain."""
     from fedprice.errors import nearest
-    from fedprice.verify import VerificationError, check_export, describe
+    from fedprice.verify import VerificationError, check_export, check_keys, describe
 
+    _head(head)
+    if key is not None and client is None:
+        raise InputError("--key is a client's; name it with --client.")
     try:
-        report = check_export(exported)
+        with exported.open("rb") as file:
+            if file.read(15) == b"SQLite format 3":
+                raise InputError(
+                    f"{exported} is a database, not an export; try: fedprice ledger verify "
+                    f"--ledger {exported}"
+                )
+        report = check_export(exported, head)
+        check_keys(report, client, key, server)
     except VerificationError as error:
         raise UnverifiedError(f"{exported} does not verify: {error}") from error
     except OSError as error:
         raise InputError(f"cannot read {exported}: {error.strerror}.") from error
-    known = {name for run in report.runs.values() for name in run.clients}
+    known = sorted({name for run in report.runs.values() for name in run.clients})
     if client is not None and client not in known:
-        raise InputError(f"{exported} has no client {client!r}. {nearest(client, sorted(known))}")
+        hint = nearest(client, known) if known else "It has none."
+        raise InputError(f"no run in {exported} has a client {client!r}. {hint}")
     for line in describe(report, client):
         stdout().print(line, markup=False, soft_wrap=True)
+
+
+def _micro_units(text: str) -> int:
+    """Return an amount as it was typed, exactly."""
+    try:
+        units = Decimal(text).scaleb(6)
+        fits = units == int(units) and 0 < units < 10**18
+    except (ArithmeticError, ValueError):
+        fits = False
+    if not fits:
+        raise InputError(
+            f"--deposit must be above 0 and below 1e12, with at most six decimals; got {text}."
+        )
+    return int(units)
+
+
+def _head(text: str | None) -> str | None:
+    if text is not None and not re.fullmatch("[0-9a-f]{64}", text):
+        raise InputError(f"--head must be 64 hexadecimal digits; got {text!r}.")
+    return text
 
 
 def _send(

@@ -9,19 +9,23 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
+from fedprice.cli.console import Delivery, StoppedError, json_text, stderr
 from fedprice.cli.data import DataPath
 from fedprice.cli.price import require_feasible
 from fedprice.cli.progress import rounds_bar
 from fedprice.cli.summaries import summary_table
+from fedprice.errors import InputError, require
 from fedprice.pricing import SCHEMES, solve
 
 if TYPE_CHECKING:
     from fedprice.data import Federation
     from fedprice.learning import History
+    from fedprice.market.ledger import Ledger
     from fedprice.pricing import Outcome
 
 __all__ = ["simulate"]
+
+MICRO = 1e6  # micro-units in a unit of money
 
 
 def simulate(
@@ -55,6 +59,7 @@ def simulate(
 
     sending = Delivery(output, None, format_, force)
     chosen = setup_of(setup)
+    books = None if ledger is None else _open_ledger(ledger, scheme)
     federation = chosen.federation(source)
     with stderr().status("calibrating"):
         game = chosen.game(federation, calibrate(federation), rounds=rounds)
@@ -72,7 +77,7 @@ def simulate(
                 tell(done, total * rounds, "")
 
         training, clock = Training(rounds=rounds), chosen.clock(federation)
-        if ledger is None:
+        if books is None:
             histories = [
                 simulate_runs(
                     federation,
@@ -88,7 +93,7 @@ def simulate(
             ]
         else:
             histories = _markets(
-                ledger, setup, federation, outcomes, range(seeds),
+                books, setup, federation, outcomes, range(seeds),
                 training=training, delivery=delivery, clock=clock, progress=progress,
             )  # fmt: skip
     rows = pl.DataFrame(
@@ -96,7 +101,11 @@ def simulate(
             {
                 "scheme": outcome.scheme,
                 "status": outcome.status.value,
-                "spend": outcome.spend,
+                "spend": outcome.spend
+                if books is None
+                else float(
+                    np.mean([_spend(books, _run_name(setup, outcome, n)) for n in range(seeds)])
+                ),
                 "joiners": float(np.mean([h.joined.mean() for h in own])),
                 "excess_by_bound": outcome.expected_loss,
                 "loss": float(np.mean([h.loss[-1] for h in own])),
@@ -112,10 +121,36 @@ def simulate(
         to_json=lambda: json_text(schemes=rows),
         to_screen=lambda: summary_table(rows, rows.columns),
     )
+    if books is not None:
+        names = [_run_name(setup, outcome, n) for outcome in outcomes for n in range(seeds)]
+        books.close()
+        stderr().print(
+            f"recorded in {books.name}: {', '.join(names)}; look with: fedprice ledger show "
+            f"{names[0]} --ledger {ledger}",
+            markup=False,
+        )
+
+
+def _open_ledger(url: str, schemes: list[str]) -> Ledger:
+    """Open the ledger before the work, and refuse what could not be recorded after it."""
+    require("fedprice.learning.kernels", "learn,market")
+    require("fedprice.market.ledger", "learn,market")
+    if "subset" in schemes:
+        raise InputError(
+            "a fixed subset is no market: it offers no prices and its model is biased. Leave out "
+            "--scheme subset, or --ledger."
+        )
+    from fedprice.market.ledger import Ledger
+
+    return Ledger(url)
+
+
+def _run_name(setup: str, outcome: Outcome, seed: int) -> str:
+    return f"{setup}-{outcome.scheme}-{seed}"
 
 
 def _markets(
-    url: str,
+    books: Ledger,
     setup: str,
     federation: Federation,
     outcomes: list[Outcome],
@@ -123,18 +158,16 @@ def _markets(
     **settings: Any,
 ) -> list[list[History]]:
     """Run a market a scheme and seed, each a run of the ledger; go on with those begun."""
-    from fedprice.market.ledger import Ledger
     from fedprice.market.simulation import simulate_market
 
-    opened = Ledger(url)
     try:
         return [
             [
                 simulate_market(
                     federation,
                     outcome,
-                    ledger=opened,
-                    run=f"{setup}-{outcome.scheme}-{seed}",
+                    ledger=books,
+                    run=_run_name(setup, outcome, seed),
                     seed=seed,
                     **settings,
                 )
@@ -142,5 +175,18 @@ def _markets(
             ]
             for outcome in outcomes
         ]
-    finally:
-        opened.close()
+    except KeyboardInterrupt as error:
+        raise StoppedError(
+            f"stopped; what is done is in {books.name}, and the same command goes on from there."
+        ) from error
+
+
+def _spend(books: Ledger, run: str) -> float:
+    """Return what a run paid out less what it took in."""
+    net = sum(
+        amount
+        for entry in books.entries(run)
+        for account, amount in entry.postings
+        if account.startswith("client:")
+    )
+    return net / MICRO

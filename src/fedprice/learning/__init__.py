@@ -2,7 +2,13 @@
 
 from fedprice.learning.aggregation import Aggregator, Difference, FedAvg, HorvitzThompson
 from fedprice.learning.clock import Clock
-from fedprice.learning.engine import DivergedError, run_fingerprint, simulate, simulate_runs
+from fedprice.learning.engine import (
+    DivergedError,
+    local_update,
+    run_fingerprint,
+    simulate,
+    simulate_runs,
+)
 from fedprice.learning.history import History
 from fedprice.learning.training import Decay, TheoryRate, Training
 
@@ -17,6 +23,7 @@ __all__ = [
     "HorvitzThompson",
     "TheoryRate",
     "Training",
+    "local_update",
     "run_fingerprint",
     "simulate",
     "simulate_runs",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["DivergedError", "run_fingerprint", "simulate", "simulate_runs"]
+__all__ = ["DivergedError", "local_update", "run_fingerprint", "simulate", "simulate_runs"]
 
 
 PART = 64  # updates held at a time
@@ -166,6 +166,35 @@ def simulate_runs(
         finally:
             stopping.set()
             pool.shutdown(cancel_futures=True)
+
+
+def local_update(
+    federation: Federation,
+    client: int,
+    model: npt.NDArray[np.float32],
+    *,
+    training: Training,
+    round_: int,
+    seed: int = 0,
+) -> npt.NDArray[np.float32]:
+    """Return what one client would send in one round: w_n − w, the bits that `simulate` computes.
+
+    Parameters
+    ----------
+    federation, client
+        The data, and whose part of it, counted from 0.
+    model
+        w, shape (classes, features + 1), the bias last.
+    training, round_, seed
+        As for `simulate`; the round is counted from 0.
+    """
+    levels = np.ones(federation.num_clients)
+    run = _Run(federation, levels, levels, training, HorvitzThompson(), None, seed)
+    data = prepared(federation, training.seen)
+    wide = np.zeros(data.model_shape, np.float32)
+    run.cut(wide)[...] = model
+    updates, _ = run.updates(data, np.array([client]), wide, round_, None, 1)
+    return np.array(run.cut(updates.reshape(1, *wide.shape))[0])
 
 
 class _StoppedError(Exception):

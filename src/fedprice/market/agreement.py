@@ -2,123 +2,140 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from fedprice.errors import InputError
 from fedprice.market.coins import Coins, coin_key
+from fedprice.market.messages import ModelSchema, Signed
 from fedprice.market.offers import Commitment, Commitments, Offer, Terms, coin_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fedprice.market.messages import ModelSchema, Signed, SigningKey
+    from fedprice.market.messages import SigningKey
 
 __all__ = ["Agreement", "Deal"]
 
 
 @dataclass(frozen=True)
 class Deal:
-    """One client's part: its offer and commitment, and the server's coin secret, now revealed.
-
-    Attributes
-    ----------
-    samples, grad_norm
-        What the client declared of its data; the norm as a decimal number.
-    """
+    """One client's part: its offer and commitment, and the server's coin secret, now revealed."""
 
     offer: Signed
     commitment: Signed
     secret: bytes
-    samples: int
-    grad_norm: str
+
+    @cached_property
+    def offered(self) -> Offer:
+        """What the server offered."""
+        offer: Offer = self.offer.open(Offer, self.offer.key)
+        return offer
+
+    @cached_property
+    def committed(self) -> Commitment:
+        """What the client committed to."""
+        commitment: Commitment = self.commitment.open(Commitment, self.commitment.key)
+        return commitment
+
+    @property
+    def terms(self) -> Terms:
+        """Price, level and samples."""
+        return Terms(self.offered.price, self.committed.level, self.committed.samples)
+
+    @property
+    def coins(self) -> Coins:
+        """The client's coins."""
+        key = coin_key(self.secret, bytes.fromhex(self.committed.secret))
+        return Coins(key, self.offered.run, self.committed.level)
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """The deals of a run, by client.
+    """What server and clients of a run signed.
 
     Attributes
     ----------
-    run, rounds, schema
-        The run's name, its rounds, and what an update looks like.
-    task
-        Hash of what else determines the training: data and settings.
     server
         The server's public key.
     deals
         By client, in the order of the model's sum.
     """
 
-    run: str
-    rounds: int
-    schema: ModelSchema
-    task: str
     server: bytes
     deals: Mapping[str, Deal]
 
     @classmethod
-    def seal(
-        cls,
-        key: SigningKey,
-        offers: Mapping[str, Signed],
-        commitments: Commitments,
-        *,
-        schema: ModelSchema,
-        task: str,
-        samples: Mapping[str, int],
-        grad_norms: Mapping[str, float],
-    ) -> Self:
-        """Reveal the server's coin secrets to whoever committed; the others are left out."""
+    def seal(cls, key: SigningKey, offers: Mapping[str, Signed], commitments: Commitments) -> Self:
+        """Put together what was signed, with the server's secrets; who did not commit is left out.
+
+        Nothing is revealed before the run is opened in the ledger.
+        """
         if not commitments.signed:
             raise InputError("nobody has committed to an offer; there is no run without clients.")
-        first = next(iter(offers.values())).open(Offer, key.public)
         return cls(
-            run=first.run,
-            rounds=first.rounds,
-            schema=schema,
-            task=task,
-            server=key.public,
-            deals={
+            key.public,
+            {
                 client: Deal(
                     signed,
                     commitments.signed[client],
-                    coin_secret(key, first.run, client),
-                    samples[client],
-                    f"{grad_norms[client]:.6g}",
+                    coin_secret(key, signed.open(Offer, key.public)),
                 )
                 for client, signed in offers.items()
                 if client in commitments.signed
             },
         )
 
+    @classmethod
+    def load(cls, run: str, opened: dict[str, Any]) -> Self:
+        """Return the agreement of a run from the entry that opened it."""
+        kept = opened["agreement"]
+        if kept is None:
+            raise InputError(f"run {run!r} was opened without an agreement.")
+        server = bytes.fromhex(kept["server"])
+        deals = {}
+        for client, *_ in opened["terms"]:
+            own = kept["clients"][client]
+            deals[client] = Deal(
+                Signed(own["offer"].encode(), bytes.fromhex(own["offer_signature"]), server),
+                Signed(
+                    own["commitment"].encode(),
+                    bytes.fromhex(own["commitment_signature"]),
+                    bytes.fromhex(own["key"]),
+                ),
+                bytes.fromhex(own["secret"]),
+            )
+        return cls(server, deals)
+
+    @cached_property
+    def _any(self) -> Offer:
+        return next(iter(self.deals.values())).offered
+
+    @property
+    def run(self) -> str:
+        """The run's name."""
+        return self._any.run
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds the run has."""
+        return self._any.rounds
+
+    @cached_property
+    def schema(self) -> ModelSchema:
+        """What an update looks like."""
+        return ModelSchema.load(self._any.schema)
+
     @cached_property
     def terms(self) -> dict[str, Terms]:
         """Price, level and samples of each client."""
-        return {
-            client: Terms(
-                deal.offer.open(Offer, self.server).price,
-                deal.commitment.open(Commitment, deal.commitment.key).level,
-                deal.samples,
-            )
-            for client, deal in self.deals.items()
-        }
+        return {client: deal.terms for client, deal in self.deals.items()}
 
     @cached_property
     def coins(self) -> dict[str, Coins]:
         """Each client's coins."""
-        return {
-            client: Coins(
-                coin_key(
-                    deal.secret,
-                    bytes.fromhex(deal.commitment.open(Commitment, deal.commitment.key).secret),
-                ),
-                self.run,
-                self.terms[client].level,
-            )
-            for client, deal in self.deals.items()
-        }
+        return {client: deal.coins for client, deal in self.deals.items()}
 
     @cached_property
     def keys(self) -> dict[str, bytes]:
@@ -126,10 +143,8 @@ class Agreement:
         return {client: deal.commitment.key for client, deal in self.deals.items()}
 
     def content(self) -> dict[str, Any]:
-        """Return all of it for the ledger, as text and whole numbers."""
+        """Return all of it for the ledger, as text."""
         return {
-            "schema": asdict(self.schema),
-            "task": self.task,
             "server": self.server.hex(),
             "clients": {
                 client: {
@@ -139,7 +154,6 @@ class Agreement:
                     "commitment_signature": deal.commitment.signature.hex(),
                     "key": deal.commitment.key.hex(),
                     "secret": deal.secret.hex(),
-                    "grad_norm": deal.grad_norm,
                 }
                 for client, deal in self.deals.items()
             },

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     FloatArray = npt.NDArray[np.float64]
 
-__all__ = ["LevelAudit", "delivery_estimate"]
+__all__ = ["LEAST_DELIVERY", "LevelAudit", "delivery_estimate"]
+
+LEAST_DELIVERY = 0.25
 
 # What the bets stake on, relative to the declared level: never, half as often, …
 BELOW = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 0.95])
@@ -38,8 +40,8 @@ class LevelAudit:
     two_sided
         Whether joining more often than declared counts, too.
     tolerance
-        The share of joins that may fail without anybody's fault: the levels tested are
-        (1 − tolerance) times the declared ones.
+        The share of joins that may fail without anybody's fault: joining less often counts below
+        (1 − tolerance) times the declared level.
 
     Examples
     --------
@@ -61,30 +63,34 @@ class LevelAudit:
             raise InputError("`levels` must lie in (0, 1], one a client.")
         if not 0 <= self.tolerance < 1:
             raise InputError(f"`tolerance` must lie in [0, 1); got {self.tolerance}.")
-        null = self.levels * (1 - self.tolerance)
-        bets = [share * null for share in BELOW]
+        low = self.levels * (1 - self.tolerance)
+        bets = [(share * low, low) for share in BELOW]
         if self.two_sided:
-            # As far above as below, in odds, as far as there is room.
-            bets += [null + (1 - null) * (1 - share) for share in BELOW]
-        other = np.array(bets)
+            # As far above the declared level as below, in odds, as far as there is room.
+            bets += [(1 - share * (1 - self.levels), self.levels) for share in BELOW]
+        other, null = (np.array(side) for side in zip(*bets, strict=True))
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Where the level is 1, a miss proves the client wrong at once.
             self._on_join = np.log(other / null)
-            self._on_miss = np.where(null < 1, np.log((1 - other) / (1 - null)), np.inf)
+            self._on_miss = np.where(null < 1, np.log((1 - other) / (1 - null)), 0.0)
         self._on_miss[other == null] = self._on_join[other == null] = 0.0
         self._log = np.zeros_like(other)
+        # Where every round must be joined, a miss proves the client wrong at once.
+        self._sure, self._proven = low == 1, np.zeros(self.levels.size, np.bool_)
 
     def observe(self, joined: npt.NDArray[np.bool_]) -> None:
         """Take in a round: who joined, shape (num_clients,)."""
+        joined = np.asarray(joined, np.bool_)
+        if joined.shape != self.levels.shape:
+            raise InputError(f"`joined` must have shape {self.levels.shape}; got {joined.shape}.")
         self._log += np.where(joined, self._on_join, self._on_miss)
+        self._proven |= self._sure & ~joined
         self.rounds += 1
 
     @property
     def log_evidence(self) -> FloatArray:
         """The logarithm of each client's wealth, shape (num_clients,): evidence against it."""
-        with np.errstate(invalid="ignore"):
-            total: FloatArray = np.logaddexp.reduce(self._log, axis=0)
-        return total - math.log(len(self._log))
+        total: FloatArray = np.logaddexp.reduce(self._log, axis=0)
+        return np.where(self._proven, np.inf, total - math.log(len(self._log)))
 
     def suspects(self, alpha: float, *, fleet: bool = True) -> npt.NDArray[np.int64]:
         """Return the clients against whom there is enough evidence.
@@ -95,20 +101,29 @@ class LevelAudit:
             The false alarm rate: of the whole fleet, however many clients and rounds, or with
             `fleet` off of each client by itself.
         """
+        if not 0 < alpha < 1:
+            raise InputError(f"`alpha` must lie in (0, 1); got {alpha}.")
         count = self.levels.size if fleet else 1
         return np.flatnonzero(self.log_evidence >= np.log(count / alpha))
 
 
 def delivery_estimate(heads: npt.ArrayLike, delivered: npt.ArrayLike) -> FloatArray:
-    """Return ρ_n, how likely an update arrives after heads, from what was seen.
+    """Return ρ_n, how likely an update is accepted after heads, from what was seen.
 
-    One imagined delivery is added, so that a client that has not drawn heads counts as reliable and
-    none as lost for ever.
+    One imagined delivery is added, so that a client that has not drawn heads counts as reliable;
+    and the estimate is never below LEAST_DELIVERY, so that nobody returns from a long absence with
+    a weight that would throw the model.
+
+    Warnings
+    --------
+    Weights a / (q ρ) with an estimated ρ are unbiased only in the limit: after h heads, a client
+    that delivers with probability ρ has a share 1 − (1 − ρ)^{h+1} of its due weight in expectation
+    (1 from the start if ρ = 1), and less for good if ρ is below the least estimate.
 
     Examples
     --------
-    >>> delivery_estimate(np.array([0, 9, 9]), np.array([0, 9, 4]))
-    array([1. , 1. , 0.5])
+    >>> delivery_estimate(np.array([0, 9, 9, 99]), np.array([0, 9, 4, 0]))
+    array([1.  , 1.  , 0.5 , 0.25])
     """
-    estimate: FloatArray = (np.asarray(delivered) + 1) / (np.asarray(heads) + 1)
-    return estimate
+    estimate = (np.asarray(delivered) + 1) / (np.asarray(heads) + 1)
+    return np.asarray(np.maximum(estimate, LEAST_DELIVERY), np.float64)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedprice.errors import InputError
 
-__all__ = ["canonical_bytes", "digest", "parsed"]
+__all__ = ["canonical_bytes", "content_of", "digest", "key_text", "parsed"]
 
 
 def canonical_bytes(content: Any) -> bytes:
@@ -38,6 +38,19 @@ def parsed(content: bytes) -> Any:
 def digest(content: bytes) -> str:
     """Return the SHA-256 of some bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def content_of(text: Any) -> dict[str, Any]:
+    """Return what the text of a ledger's entry stands for."""
+    content = parsed(text.encode()) if isinstance(text, str) else None
+    if not isinstance(content, dict):
+        raise InputError("an entry cannot be read.")
+    return content
+
+
+def key_text(key: list[Any]) -> str:
+    """Return the text by which an entry is known: its kind, and what of."""
+    return canonical_bytes(key).decode()
 
 
 _PLAIN = {str, int, bool, type(None)}

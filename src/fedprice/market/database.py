@@ -6,12 +6,14 @@ as the only one. PostgreSQL locks the entries for the writer. Migrations are ale
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
-from fedprice.errors import FedpriceError, InputError, require
+from fedprice.errors import FedpriceError, InputError, UnverifiedError, require
 
 sa: Any = require("sqlalchemy", "market")
 
@@ -20,10 +22,27 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Engine
 
-__all__ = ["Database", "LedgerError", "accounts", "entries", "postings", "states"]
+__all__ = [
+    "DamagedError",
+    "Database",
+    "LedgerError",
+    "accounts",
+    "entries",
+    "postings",
+    "sa",
+    "states",
+]
 
 SCHEMA = "fedprice_0001"  # the newest migration
 _SCHEMA_LOCK = 0x66656470  # any number, the same for all: who creates the tables on PostgreSQL
+
+# Constraints that hold, triggers that fire, indexes.
+_POSTGRES_RULES = """
+    SELECT conname FROM pg_constraint WHERE convalidated
+    UNION ALL SELECT tgname FROM pg_trigger WHERE tgenabled IN ('O', 'A')
+    UNION ALL SELECT indexname FROM pg_indexes
+"""
+_RULES = {"no_overdraft", "entries_append_only", "postings_append_only", "entries_of_run"}
 
 _metadata = sa.MetaData()
 accounts = sa.Table(
@@ -56,6 +75,7 @@ states = sa.Table(
     "states",
     _metadata,
     sa.Column("run", sa.Text, primary_key=True),
+    sa.Column("done", sa.BigInteger, nullable=False),
     sa.Column("state", sa.LargeBinary, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
 )
@@ -63,6 +83,10 @@ states = sa.Table(
 
 class LedgerError(FedpriceError):
     """What the ledger refuses, or finds wrong with itself."""
+
+
+class DamagedError(LedgerError, UnverifiedError):
+    """The ledger is not what was recorded."""
 
 
 class Database:
@@ -111,16 +135,19 @@ class Database:
             with connection.begin():
                 yield connection
 
-    def check(self) -> None:
-        """Look for damage below the level of tables; raises `LedgerError`."""
-        if self._engine.dialect.name != "sqlite":
+    def check(self, connection: Connection) -> None:
+        """Look for damage below the level of rows, and for rules that are gone."""
+        if self._engine.dialect.name == "postgresql":
+            rules = set(connection.exec_driver_sql(_POSTGRES_RULES).scalars())
+            if not rules >= _RULES:
+                raise DamagedError(f"{self.name} has other rules than were created.")
             return
-        with self.reading() as connection:
-            found = connection.exec_driver_sql("PRAGMA integrity_check").scalar()
-            if found != "ok":
-                raise LedgerError(f"{self.name} is damaged: {str(found).splitlines()[0]}.")
-            if _definitions(connection) != self._fresh_definitions():
-                raise LedgerError(f"{self.name} has other tables or rules than were created.")
+        found = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
+        if found != ["ok"]:
+            reason = " ".join(str(found[0]).split()).removeprefix("*** in database main *** ")
+            raise DamagedError(f"{self.name} is damaged: {reason}.")
+        if _definitions(connection) != self._fresh_definitions():
+            raise DamagedError(f"{self.name} has other tables or rules than were created.")
 
     @staticmethod
     def _fresh_definitions() -> list[tuple[Any, ...]]:
@@ -146,7 +173,7 @@ class Database:
                 found = self._schema(connection)  # another process may have been faster
                 if found is None and not create:
                     raise LedgerError(
-                        f"{self.name} holds no ledger; create one with: fedprice ledger open"
+                        f"{self.name} holds no ledger; create one with: fedprice ledger open URL"
                     )
                 if found != SCHEMA:
                     self._upgrade(connection)
@@ -192,16 +219,20 @@ class Database:
         try:
             yield
         except UnicodeDecodeError as error:
-            raise LedgerError(f"{self.name} is damaged; restore it from a copy.") from error
+            raise DamagedError(f"{self.name} is damaged; restore it from a copy.") from error
         except (sa.exc.DBAPIError, sqlite3.Error) as error:
             reason = str(getattr(error, "orig", error)).splitlines()[0].strip().rstrip(".")
+            for word in ("malformed", "Could not decode"):
+                if word in reason:
+                    raise DamagedError(
+                        f"{self.name} is damaged; restore it from a copy."
+                    ) from error
             known = (
                 ("locked", "is in use by another program; try again when it is done"),
                 ("readonly", "cannot be written; check its permissions"),
                 ("full", "cannot grow: the disk is full. Nothing was recorded; free some space"),
                 ("disk I/O", "cannot be used: the disk fails or is full. Nothing was recorded"),
                 ("not a database", "is no SQLite database; choose another file"),
-                ("malformed", "is damaged; restore it from a copy"),
             )
             for word, text in known:
                 if word in reason:
@@ -210,27 +241,29 @@ class Database:
 
 
 def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
-    if "://" not in url:
-        url = f"sqlite:///{url}"
+    if not url:
+        raise InputError("a ledger needs a name; try sqlite:///market.db.")
     try:
-        address = sa.engine.make_url(url)
-        name = address.database or "the database in memory"
+        address = sa.engine.make_url(url if "://" in url else f"sqlite:///{url}")
+        kind = address.get_backend_name()
         settings: dict[str, Any] = {}
-        if address.get_backend_name() == "sqlite":
+        if kind == "sqlite":
+            address, name = _sqlite(address.set(drivername="sqlite"), create)
             settings = {"connect_args": {"check_same_thread": False, "timeout": timeout}}
             if address.database in (None, "", ":memory:"):
                 settings["poolclass"] = sa.pool.StaticPool
-            elif not address.query:
-                _check_file(Path(name), create)
-        elif address.get_backend_name() == "postgresql":
+        elif kind == "postgresql":
             require("psycopg", "postgres")
             address = address.set(drivername="postgresql+psycopg")
+            where = address.host or address.query.get("host", "this machine")
+            name = f"the database {address.database or address.username!r} on {where}"
         else:
-            found = address.get_backend_name()
-            raise InputError(f"a ledger lives in SQLite or PostgreSQL, not in {found}.")
+            raise InputError(f"a ledger lives in SQLite or PostgreSQL, not in {kind}.")
         engine: Engine = sa.create_engine(address, **settings)
-    except sa.exc.ArgumentError as error:
-        raise InputError(f"{url!r} names no database; try sqlite:///market.db.") from error
+    except InputError:
+        raise
+    except (sa.exc.ArgumentError, ValueError) as error:
+        raise InputError("this names no database; try sqlite:///market.db.") from error
     if engine.dialect.name == "sqlite":
 
         def prepare(connection: Any, _: Any) -> None:
@@ -246,7 +279,13 @@ def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
     return engine, name
 
 
-def _check_file(path: Path, create: bool) -> None:
+def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
+    """Return where an SQLite file is, checked, and its name for messages."""
+    if address.database in (None, "", ":memory:"):
+        return address, "the ledger in memory"
+    if address.query.get("uri"):
+        return address, address.database
+    path = Path(address.database)
     if path.is_dir():
         raise InputError(f"{path} is a directory; give the name of a file.")
     if not path.parent.is_dir():
@@ -255,6 +294,13 @@ def _check_file(path: Path, create: bool) -> None:
         raise InputError(
             f"there is no ledger {path}; create one with: fedprice ledger open sqlite:///{path}"
         )
+    if path.exists() and not os.access(path, os.R_OK):
+        raise InputError(f"cannot read {path}; check its permissions.")
+    if not create and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)):
+        # A reader needs no files beside a database that nobody can write.
+        query = {"mode": "ro", "immutable": "1", "uri": "true"}
+        return address.set(database=f"file:{quote(str(path))}", query=query), str(path)
+    return address, str(path)
 
 
 def _definitions(connection: Connection) -> list[tuple[Any, ...]]:

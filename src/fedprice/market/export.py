@@ -33,28 +33,27 @@ def export(ledger: Ledger, path: Path, *, date: datetime.date) -> int:
     date
         The date that books give all transactions: a ledger counts rounds, not days.
     """
-    count = len(ledger.verify().hashes)
-    chain = ledger.entries()
+    chain = ledger.verified()[1]
     with whole_file(path) as part:
         if path.suffix == ".parquet":
             postings_of(chain).write_parquet(part)
-            return count
+            return len(chain)
         with part.open("w", encoding="utf-8", newline="") as file:
             if path.suffix == ".csv":
                 file.write(csv_text(postings_of(chain)))
             else:
                 write = {".jsonl": _lines, ".beancount": _beancount, ".hledger": _hledger}
                 file.writelines(write[path.suffix](chain, ledger.unit, date))
-    return count
+    return len(chain)
 
 
-def _lines(chain: Iterator[Entry], unit: str, date: datetime.date) -> Iterator[str]:
+def _lines(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[str]:
     for entry in chain:
         lines = [list(line) for line in entry.postings]
         yield canonical_bytes(entry._asdict() | {"postings": lines}).decode() + "\n"
 
 
-def _beancount(chain: Iterator[Entry], unit: str, date: datetime.date) -> Iterator[str]:
+def _beancount(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[str]:
     yield f'option "operating_currency" {_quoted(unit)}\n'
     opened: set[str] = set()
     for entry in chain:
@@ -68,7 +67,7 @@ def _beancount(chain: Iterator[Entry], unit: str, date: datetime.date) -> Iterat
             yield from _transfers(entry, unit)
 
 
-def _hledger(chain: Iterator[Entry], unit: str, date: datetime.date) -> Iterator[str]:
+def _hledger(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[str]:
     yield f"commodity 1000.000000 {unit}\n"
     for entry in chain:
         if entry.postings:

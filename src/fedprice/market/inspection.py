@@ -5,41 +5,52 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from fedprice.errors import InputError
-from fedprice.market.database import LedgerError, accounts, entries, sa, states
-from fedprice.market.ledger import content_of, key_text
+from fedprice.market.canonical import content_of, key_text
+from fedprice.market.chain import chain
+from fedprice.market.database import DamagedError, accounts, entries, sa, states
 from fedprice.verify import VerificationError, check_entries
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
     from sqlalchemy import Connection
 
+    from fedprice.market.chain import Entry
     from fedprice.market.database import Database
-    from fedprice.market.ledger import Entry
     from fedprice.verify import Report
 
 __all__ = ["inspect"]
 
 
-def inspect(database: Database, chain: Iterable[Entry], head: str | None) -> Report:
-    """Return what is in the ledger, or raise `LedgerError` with the first thing that is wrong."""
-    database.check()
+def inspect(
+    database: Database, connection: Connection, head: str | None, kept: list[Entry] | None
+) -> Report:
+    """Return what is in the ledger, or raise `DamagedError` with the first thing that is wrong.
+
+    Parameters
+    ----------
+    database, connection
+        What to look at, at one moment.
+    head
+        The hash of an entry that must be there.
+    kept
+        Where to put the entries, if they are wanted.
+    """
+
+    def entries_of() -> Iterator[dict[str, Any]]:
+        for entry in chain(connection):
+            if kept is not None:
+                kept.append(entry)
+            yield entry._asdict() | {"postings": [list(line) for line in entry.postings]}
+
     try:
-        report = check_entries(
-            entry._asdict() | {"postings": [list(line) for line in entry.postings]}
-            for entry in chain
-        )
-        with database.reading() as connection:
-            _check_balances(connection, report)
-            _check_keys(connection)
-            _check_states(connection, report)
-        if head is not None and head not in report.hashes:
-            raise VerificationError(
-                f"no entry has the hash {head}; the ledger was cut short or written anew."
-            )
-    except (VerificationError, InputError) as error:
-        raise LedgerError(f"{database.name} does not verify: {error}") from error
+        database.check(connection)
+        report = check_entries(entries_of(), head)
+        _check_balances(connection, report)
+        _check_keys(connection)
+        _check_states(connection, report)
+    except VerificationError as error:
+        raise DamagedError(f"{database.name} does not verify: {error}") from error
     return report
 
 
@@ -63,6 +74,11 @@ def _check_keys(connection: Connection) -> None:
 
 
 def _check_states(connection: Connection, report: Report) -> None:
-    for run, state, digest in connection.execute(sa.select(states)):
-        if run not in report.runs or hashlib.sha256(state).hexdigest() != digest:
+    missing = {name for name, run in report.runs.items() if run.state}
+    for run, done, state, digest in connection.execute(sa.select(states)):
+        sound = run in missing and report.runs[run].done == done
+        if not sound or hashlib.sha256(state).hexdigest() != digest:
             raise VerificationError(f"the state of run {run!r} is damaged.")
+        missing.remove(run)
+    if missing:
+        raise VerificationError(f"the state of run {min(missing)!r} is missing.")

@@ -11,61 +11,58 @@ changes nothing. What a round pays is computed here, from the terms that the run
 from __future__ import annotations
 
 import hashlib
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import FedpriceError, InputError, nearest
-from fedprice.market.accounts import Posting, account_ids, add_postings, balances_of
-from fedprice.market.canonical import canonical_bytes, parsed
+from fedprice.market.accounts import Posting, balances_of
+from fedprice.market.chain import Entry, append, chain, find
 from fedprice.market.database import (
+    DamagedError,
     Database,
     LedgerError,
     accounts,
     entries,
-    postings,
     sa,
     states,
 )
-from fedprice.market.messages import require_name, require_unit
+from fedprice.market.messages import require_digest, require_name, require_unit, require_whole
 from fedprice.market.money import accrued
 from fedprice.market.offers import MOST_MONEY, Terms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from sqlalchemy import Connection
 
     from fedprice.market.agreement import Agreement
     from fedprice.verify import Report
 
-__all__ = ["Delivered", "Entry", "Ledger", "LedgerError"]
+__all__ = ["DamagedError", "Delivered", "Entry", "Ledger", "LedgerError"]
 
-GENESIS = "0" * 64
 UNIT = "CREDIT"
 MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked for
+LONGEST_REASON = 200
 
-
-# What every entry needs, put together once.
-_BY_KEY = sa.select(entries.c.content).where(entries.c.key == sa.bindparam("of_key"))
-_LAST = sa.select(entries.c.number, entries.c.hash).order_by(entries.c.number.desc()).limit(1)
 _ROUNDS = sa.select(sa.func.max(entries.c.round)).where(entries.c.run == sa.bindparam("of_run"))
-_NEW_ENTRY = entries.insert()
 
 
 class Delivered(NamedTuple):
-    """An accepted update: its hash, the weight it got, and the gradient norm that it shows."""
+    """An accepted update.
+
+    Attributes
+    ----------
+    update, signature
+        The hash of its arrays, and the client's signature of it; the latter is empty where nothing
+        is signed.
+    weight, grad_norm
+        The weight it got, and the gradient norm that it shows, as decimal numbers.
+    """
 
     update: str
     weight: str
     grad_norm: str
-
-
-class Entry(NamedTuple):
-    """One entry: its number, content and postings, and the hash that chains it to the last."""
-
-    number: int
-    content: dict[str, Any]
-    postings: list[Posting]
-    hash: str
+    signature: str = ""
 
 
 class _Opened(NamedTuple):
@@ -95,6 +92,7 @@ class Ledger:
     --------
     >>> ledger = Ledger("sqlite://")
     >>> ledger.deposit("treasury", 10_000_000, "first")
+    True
     >>> ledger.open_run("run-1", 5_000_000, {"alice": Terms(8_000_000, 2**31)}, rounds=4)
     >>> for r in range(4):  # alice misses the first
     ...     missed = ["alice"] if r == 0 else []
@@ -125,19 +123,30 @@ class Ledger:
 
     def _begun(self, unit: str | None) -> str:
         """Return the unit of the ledger, which its first entry names."""
-        with self._database.reading() as connection:
-            begun = self._entry(connection, ["begin"])
+        with self._reading() as connection:
+            begun = find(connection, ["begin"])
         if begun is None:
             with self._database.writing() as connection:
-                self._append(connection, ["begin"], {"unit": unit or UNIT}, [])
+                append(connection, ["begin"], {"unit": unit or UNIT}, [], ids=self._ids)
             return unit or UNIT
         kept = str(begun.get("unit"))
         if unit not in (None, kept):
             raise LedgerError(f"{self.name} is a ledger of {kept}, not of {unit}.")
         return kept
 
-    def deposit(self, account: str, amount: int, reference: str) -> None:
-        """Bring money in from outside, into `treasury` or `client:NAME`, once a reference."""
+    def deposit(self, account: str, amount: int, reference: str) -> bool:
+        """Bring money in from outside, once an account and reference; return whether it is new.
+
+        Parameters
+        ----------
+        account
+            `treasury` or `client:NAME`.
+        amount
+            In micro-units.
+        reference
+            What it is.
+        """
+        require_whole("amount", amount)
         if amount <= 0:
             raise InputError(f"a deposit must be above 0; got {amount}.")
         if account != "treasury":
@@ -146,14 +155,19 @@ class Ledger:
             require_name("client", account.removeprefix("client:"))
         require_name("reference", reference)
         with self._database.writing() as connection:
-            there = -balances_of(connection, ["world"]).get("world", 0)
-            if there + amount > MOST_MONEY:
-                raise LedgerError(f"{self.name} holds at most {MOST_MONEY} micro-units in all.")
-            self._append(
+
+            def first() -> None:
+                there = -balances_of(connection, ["world"]).get("world", 0)
+                if there + amount > MOST_MONEY:
+                    raise LedgerError(f"{self.name} holds at most {MOST_MONEY} micro-units in all.")
+
+            return append(
                 connection,
                 ["deposit", account, reference],
                 {"account": account, "reference": reference},
                 [("world", -amount), (account, amount)],
+                ids=self._ids,
+                first=first,
             )
 
     def open_run(
@@ -167,6 +181,9 @@ class Ledger:
     ) -> None:
         """Move the budget of a run, and what payers owe, into its escrow.
 
+        Where the budget is negative, nothing moves out: what payers bring stays in the escrow until
+        the run is settled.
+
         Parameters
         ----------
         run, budget, rounds
@@ -177,10 +194,14 @@ class Ledger:
             What they signed, with the secrets of their coins; None where coins are not shared.
         """
         require_name("run", run)
+        require_whole("budget", budget)
+        require_whole("rounds", rounds)
         if rounds < 1:
             raise InputError(f"`rounds` must be at least 1; got {rounds}.")
         for name in terms:
             require_name("client", name)
+        if agreement is not None and dict(terms) != agreement.terms:
+            raise InputError("the terms of a run must be those of its agreement.")
         due = {name: own.payment for name, own in terms.items()}
         needed = sum(due.values())
         if needed > budget:
@@ -189,7 +210,7 @@ class Ledger:
                 f"{budget}. Raise the budget, or offer less."
             )
         escrow = f"escrow:{run}"
-        lines: list[Posting] = [("treasury", -budget), (escrow, budget)] if budget else []
+        lines: list[Posting] = [("treasury", -budget), (escrow, budget)] if budget > 0 else []
         for name, amount in due.items():
             if amount < 0:
                 lines += [(f"client:{name}", amount), (escrow, -amount)]
@@ -200,7 +221,7 @@ class Ledger:
             "agreement": None if agreement is None else agreement.content(),
         }
         with self._database.writing() as connection:
-            self._append(connection, ["open", run], content, lines, run=run)
+            append(connection, ["open", run], content, lines, ids=self._ids, run=run)
 
     def record_round(
         self,
@@ -228,6 +249,8 @@ class Ledger:
             What the run needs to go on after this round; the last one is kept.
         """
         joined, refused = joined or {}, refused or {}
+        require_whole("round", round_)
+        require_digest("model", model)
         with self._database.writing() as connection:
             opened = self._opened(connection, run)
             drew = [*joined, *missed, *refused]
@@ -237,11 +260,14 @@ class Ledger:
                     raise LedgerError(f"run {run!r} has no client {name!r}. {hint}")
             if len(set(drew)) < len(drew):
                 raise LedgerError(f"round {round_} of run {run!r} names a client twice.")
+            if any(not opened.terms[name].level for name in drew):
+                raise LedgerError(f"round {round_} of run {run!r} has a client of level 0.")
             content: dict[str, Any] = {
                 "model": model,
                 "joined": {name: list(update) for name, update in joined.items()},
                 "missed": sorted(missed),
-                "refused": dict(refused),
+                "refused": {name: _reason(text) for name, text in refused.items()},
+                "state": state is not None,
             }
             broken = {*missed, *refused}
             pay: list[Posting] = []
@@ -251,12 +277,12 @@ class Ledger:
                 if share > 0 and name not in broken:
                     pay.append((f"client:{name}", share))
             total = sum(amount for _, amount in pay)
-            lines = [(f"escrow:{run}", -total), *pay] if pay else []
-            new = self._append(
+            new = append(
                 connection,
                 ["round", run, round_],
                 content,
-                lines,
+                [(f"escrow:{run}", -total), *pay] if pay else [],
+                ids=self._ids,
                 run=run,
                 round_=round_,
                 first=lambda: self._require_next(connection, run, round_, opened.rounds),
@@ -265,82 +291,71 @@ class Ledger:
                 connection.execute(states.delete().where(states.c.run == run))
             if new and state is not None:
                 digest = hashlib.sha256(state).hexdigest()
-                connection.execute(states.insert().values(run=run, state=state, digest=digest))
+                kept = {"run": run, "done": round_ + 1, "state": state, "digest": digest}
+                connection.execute(states.insert(), kept)
 
     def settle(self, run: str) -> None:
         """Close a run: payers get back what no round used, the treasury gets the rest."""
         with self._database.writing() as connection:
             opened = self._opened(connection, run)
-            if self._entry(connection, ["settle", run]) is not None:
+            if find(connection, ["settle", run]) is not None:
                 return
             done = self._rounds_done(connection, run)
             left = balances_of(connection, [f"escrow:{run}"]).get(f"escrow:{run}", 0)
             back: list[Posting] = []
             for name, payment in opened.due:
-                if payment < 0 and done < opened.rounds:
-                    refund = accrued(payment, opened.rounds, done) - payment
+                # Rounded down, so that what is left suffices whatever the rounds paid.
+                refund = -payment * (opened.rounds - done) // opened.rounds
+                if refund > 0:
                     back.append((f"client:{name}", refund))
             rest = left - sum(amount for _, amount in back)
             lines = [(f"escrow:{run}", -left), *back, ("treasury", rest)]
             lines = [(account, amount) for account, amount in lines if amount]
-            self._append(connection, ["settle", run], {"rounds": done}, lines, run=run)
+            append(connection, ["settle", run], {"rounds": done}, lines, ids=self._ids, run=run)
 
     def balance(self, account: str) -> int:
         """Return the balance of an account in micro-units; 0 if it has none yet."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             return balances_of(connection, [account]).get(account, 0)
 
     def balances(self) -> dict[str, int]:
         """Return every account's balance, by name."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             rows = connection.execute(sa.select(accounts.c.name, accounts.c.balance))
             return dict(sorted((name, int(balance)) for name, balance in rows))
 
     def entries(self, run: str | None = None) -> Iterator[Entry]:
         """Yield the whole chain, or the entries of a run, the first entry first."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             if run is not None:
                 self._opened(connection, run)
-            query = sa.select(entries.c.number, entries.c.content, entries.c.hash)
-            lines = sa.select(postings.c.entry, accounts.c.name, postings.c.amount).join(
-                accounts, accounts.c.id == postings.c.account, isouter=True
-            )
-            if run is not None:
-                query = query.where(entries.c.run == run)
-                lines = lines.join(entries, entries.c.number == postings.c.entry)
-                lines = lines.where(entries.c.run == run)
-            rows = connection.execute(query.order_by(entries.c.number))
-            posted = connection.execute(lines.order_by(postings.c.entry, postings.c.line))
-            line = next(posted, None)
-            for number, content, hash_ in rows:
-                own: list[Posting] = []
-                while line is not None and line[0] == number:
-                    own.append((line[1], line[2]))
-                    line = next(posted, None)
-                yield Entry(number, content_of(content), own, hash_)
-            if line is not None:
-                raise LedgerError(f"there are postings of an entry {line[0]} that is not there.")
+            yield from chain(connection, run)
 
-    def runs(self) -> list[str]:
-        """Return the names of all runs, in the order of their opening."""
-        with self._database.reading() as connection:
-            return self._runs(connection)
+    def opening(self, run: str) -> dict[str, Any] | None:
+        """Return the entry that opened a run, or None if there is none."""
+        with self._reading() as connection:
+            return find(connection, ["open", run])
 
     def rounds_done(self, run: str) -> int:
         """Return how many rounds of a run are recorded."""
-        with self._database.reading() as connection:
+        with self._reading() as connection:
             self._opened(connection, run)
             return self._rounds_done(connection, run)
 
-    def state(self, run: str) -> bytes | None:
-        """Return what a run needs to go on after its last recorded round."""
-        with self._database.reading() as connection:
+    def progress(self, run: str) -> tuple[list[dict[str, Any]], bytes | None]:
+        """Return the rounds of a run so far, and what it needs to go on, both of one moment."""
+        with self._reading() as connection:
+            self._opened(connection, run)
+            rounds = [e.content for e in chain(connection, run) if e.content["kind"] == "round"]
             found = connection.execute(sa.select(states).where(states.c.run == run)).first()
         if found is None:
-            return None
-        if hashlib.sha256(found.state).hexdigest() != found.digest:
-            raise LedgerError(f"{self.name}: the state of run {run!r} is damaged.")
-        return bytes(found.state)
+            if rounds and rounds[-1]["state"]:
+                raise DamagedError(f"{self.name}: the state of run {run!r} is missing.")
+            return rounds, None
+        state = bytes(found.state)
+        if found.done != len(rounds) or hashlib.sha256(state).hexdigest() != found.digest:
+            raise DamagedError(f"{self.name}: the state of run {run!r} is damaged.")
+        return rounds, state
 
     def verify(self, head: str | None = None) -> Report:
         """Check the database, the chain, every payment and balance; return what is there.
@@ -352,79 +367,37 @@ class Ledger:
 
         Raises
         ------
-        LedgerError
+        DamagedError
             Naming the first thing that is wrong.
         """
+        return self._verified(head, None)
+
+    def verified(self) -> tuple[Report, list[Entry]]:
+        """Verify, and return what is there with the entries of that very moment."""
+        kept: list[Entry] = []
+        return self._verified(None, kept), kept
+
+    def _verified(self, head: str | None, kept: list[Entry] | None) -> Report:
         from fedprice.market.inspection import inspect
 
-        return inspect(self._database, self.entries(), head)
+        with self._reading() as connection:
+            return inspect(self._database, connection, head, kept)
 
-    def _append(
-        self,
-        connection: Connection,
-        key: list[Any],
-        content: dict[str, Any],
-        lines: list[Posting],
-        *,
-        run: str | None = None,
-        round_: int | None = None,
-        first: Callable[[], None] | None = None,
-    ) -> bool:
-        """Append an entry; return whether it is new. The same again is nothing.
-
-        `first` is called before a new entry is written, and may refuse it.
-        """
-        content = content | {"kind": key[0], "of": key[1:]}
-        text = canonical_bytes(content).decode()
-        found = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
-        if found is not None:
-            # What was posted follows from the content, except for a deposit's amount.
-            if found != text or (key[0] == "deposit" and self._posted(connection, key) != lines):
-                raise LedgerError(
-                    f"{' '.join(map(str, key))} is recorded already, with other content."
-                )
-            return False
-        if first is not None:
-            first()
-        last = connection.execute(_LAST).first()
-        number, previous = (last.number + 1, last.hash) if last else (1, GENESIS)
-        ids = account_ids(connection, lines, self._ids)
-        connection.execute(
-            _NEW_ENTRY,
-            {
-                "number": number,
-                "key": key_text(key),
-                "run": run,
-                "round": round_,
-                "content": text,
-                "hash": _chained(previous, number, text, lines),
-            },
-        )
-        if lines:
-            rows = [(number, i, ids[account], amount) for i, (account, amount) in enumerate(lines)]
-            add_postings(connection, number, rows)
-        return True
-
-    def _posted(self, connection: Connection, key: list[Any]) -> list[Posting]:
-        rows = connection.execute(
-            sa.select(accounts.c.name, postings.c.amount)
-            .join(accounts, accounts.c.id == postings.c.account)
-            .join(entries, entries.c.number == postings.c.entry)
-            .where(entries.c.key == key_text(key))
-            .order_by(postings.c.line)
-        )
-        return [(name, amount) for name, amount in rows]
-
-    def _entry(self, connection: Connection, key: list[Any]) -> dict[str, Any] | None:
-        text = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
-        return None if text is None else content_of(text)
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Read at one moment; what cannot be understood is damage."""
+        try:
+            with self._database.reading() as connection:
+                yield connection
+        except InputError as error:
+            raise DamagedError(f"{self.name} is damaged: {error}") from error
 
     def _opened(self, connection: Connection, run: str) -> _Opened:
         if run in self._open:  # what is recorded does not change
             return self._open[run]
-        content = self._entry(connection, ["open", run])
+        content = find(connection, ["open", run])
         if content is None:
-            known = self._runs(connection, last=MOST_HINTS)
+            known = self._runs(connection)
             hint = nearest(run, known) if known else "It has none yet."
             raise LedgerError(f"{self.name} has no run {run!r}. {hint}")
         try:
@@ -432,20 +405,21 @@ class Ledger:
             due = [(name, own.payment) for name, own in terms.items()]
             self._open[run] = _Opened(int(content["rounds"]), terms, due)
         except (KeyError, TypeError, ValueError) as error:
-            raise LedgerError(f"{self.name}: the opening of run {run!r} is damaged.") from error
+            raise DamagedError(f"{self.name}: the opening of run {run!r} is damaged.") from error
         return self._open[run]
 
-    def _runs(self, connection: Connection, last: int | None = None) -> list[str]:
-        opened = entries.c.key.startswith('["open",')
-        query = sa.select(entries.c.run).where(opened).order_by(entries.c.number.desc()).limit(last)
-        return [str(run) for run in connection.execute(query).scalars()][::-1]
+    def _runs(self, connection: Connection) -> list[str]:
+        """Return the names of the last runs."""
+        query = sa.select(entries.c.run).where(entries.c.key.startswith('["open",'))
+        last = query.order_by(entries.c.number.desc()).limit(MOST_HINTS)
+        return [str(run) for run in connection.execute(last).scalars()][::-1]
 
     def _rounds_done(self, connection: Connection, run: str) -> int:
         found = connection.execute(_ROUNDS, {"of_run": run}).scalar()
         return 0 if found is None else int(found) + 1
 
     def _require_next(self, connection: Connection, run: str, round_: int, rounds: int) -> None:
-        if self._entry(connection, ["settle", run]) is not None:
+        if find(connection, ["settle", run]) is not None:
             raise LedgerError(f"run {run!r} is settled.")
         done = self._rounds_done(connection, run)
         if not round_ == done < rounds:
@@ -454,19 +428,7 @@ class Ledger:
             )
 
 
-def content_of(text: Any) -> dict[str, Any]:
-    """Return what an entry's text stands for."""
-    content = parsed(text.encode()) if isinstance(text, str) else None
-    if not isinstance(content, dict):
-        raise InputError("an entry cannot be read.")
-    return content
-
-
-def key_text(key: list[Any]) -> str:
-    """Return the text by which an entry is known: its kind, and what of."""
-    return canonical_bytes(key).decode()
-
-
-def _chained(previous: str, number: int, text: str, lines: list[Posting]) -> str:
-    posted = canonical_bytes(lines).decode()
-    return hashlib.sha256(f"{previous}\n{number}\n{text}\n{posted}".encode()).hexdigest()
+def _reason(text: str) -> str:
+    """Return a reason that is fit to be kept: printable, and not long."""
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 1] + "…"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import unicodedata
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,11 +21,14 @@ __all__ = [
     "RefusedError",
     "Signed",
     "SigningKey",
+    "require_decimal",
+    "require_digest",
     "require_hash",
     "require_name",
     "require_number",
     "require_text",
     "require_unit",
+    "require_whole",
 ]
 
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
@@ -61,8 +66,26 @@ class ModelSchema:
 
     @property
     def hash(self) -> str:
-        """The schema's digest, which is what an offer holds."""
+        """The schema's digest."""
         return digest(canonical_bytes(asdict(self)))
+
+    def content(self) -> dict[str, Any]:
+        """Return the schema with its hash, as an offer holds it."""
+        return asdict(self) | {"hash": self.hash}
+
+    @classmethod
+    def load(cls, content: Any) -> Self:
+        """Return the schema that an offer holds, or refuse what is none."""
+        try:
+            found = cls(**{name: part for name, part in content.items() if name != "hash"})
+            shapes = [[int(side) for side in shape] for shape in found.shapes]
+            sound = found.shapes == shapes and found.content() == content
+            lengths = {len(found.names), len(found.shapes), len(found.dtypes)}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise InputError("`schema` is no schema of a model.") from error
+        if not sound or len(lengths) != 1:
+            raise InputError("`schema` is no schema of a model, or its hash is another one's.")
+        return found
 
 
 @dataclass(frozen=True)
@@ -154,11 +177,34 @@ def require_text(message: Any, *names: str) -> None:
 
 
 def require_name(what: str, given: object) -> None:
-    """Refuse what is not 1 to 200 printable characters: names are shown, compared and hashed."""
-    if not (isinstance(given, str) and 0 < len(given) <= LONGEST_NAME and given.isprintable()):
+    """Refuse what is not 1 to 200 printable characters: names are shown, compared and hashed.
+
+    Nor may they begin or end with a space, or have a second form that looks the same (NFC).
+    """
+    if not (
+        isinstance(given, str)
+        and 0 < len(given) <= LONGEST_NAME
+        and given.isprintable()
+        and given == given.strip()
+        and unicodedata.is_normalized("NFC", given)
+    ):
+        shown = repr(given) if len(repr(given)) <= LONGEST_NAME else f"{repr(given)[:40]}…"
         raise InputError(
-            f"`{what}` must be 1 to {LONGEST_NAME} printable characters; got {given!r}."
+            f"`{what}` must be 1 to {LONGEST_NAME} printable characters without spaces around them;"
+            f" got {shown}."
         )
+
+
+def require_decimal(message: Any, *names: str) -> None:
+    """Refuse fields that are not a finite number, at least 0, as decimal text."""
+    for name in names:
+        text = getattr(message, name)
+        try:
+            fits = isinstance(text, str) and len(text) <= 30 and 0 <= float(text) < math.inf
+        except ValueError:
+            fits = False
+        if not fits:
+            raise InputError(f"`{name}` must be a decimal number, at least 0; got {text!r:.40}.")
 
 
 def require_unit(given: object) -> None:
@@ -172,9 +218,19 @@ def require_unit(given: object) -> None:
 def require_hash(message: Any, *names: str) -> None:
     """Refuse fields that are not a digest."""
     for name in names:
-        value = getattr(message, name)
-        if not (isinstance(value, str) and _HASH.match(value)):
-            raise InputError(f"`{name}` must be 64 hexadecimal digits; got {value!r}.")
+        require_digest(name, getattr(message, name))
+
+
+def require_digest(what: str, given: object) -> None:
+    """Refuse what is not 64 hexadecimal digits."""
+    if not (isinstance(given, str) and _HASH.match(given)):
+        raise InputError(f"`{what}` must be 64 hexadecimal digits; got {given!r:.80}.")
+
+
+def require_whole(what: str, given: object) -> None:
+    """Refuse what is not a whole number."""
+    if type(given) is not int:
+        raise InputError(f"`{what}` must be a whole number; got {given!r:.80}.")
 
 
 def require_number(message: Any, name: str, least: int, most: int) -> None:

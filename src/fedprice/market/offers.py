@@ -7,15 +7,18 @@ text to hash and to sign, and whole numbers only, so that there is nothing to ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from fedprice.game import best_level
+from fedprice.market.canonical import canonical_bytes, digest
 from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.messages import (
+    ModelSchema,
     RefusedError,
     Signed,
     SigningKey,
+    require_decimal,
     require_hash,
     require_number,
     require_text,
@@ -25,8 +28,6 @@ from fedprice.market.money import LEVEL_ONE, MICRO, level_units, payment_units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from fedprice.market.messages import ModelSchema
 
 __all__ = ["Commitment", "Commitments", "Offer", "Terms", "answer", "chosen_level", "make_offers"]
 
@@ -49,8 +50,8 @@ class Offer:
         Rounds of the run, and the round by whose start the commitment must be there.
     unit
         What the money is, such as EUR.
-    schema
-        Hash of the model's schema.
+    schema, task
+        What an update looks like, and the hash of what else determines the training.
     coin_hash
         Hash of the server's coin secret.
     """
@@ -62,13 +63,15 @@ class Offer:
     rounds: int
     deadline: int
     unit: str
-    schema: str
+    schema: dict[str, Any]
+    task: str
     coin_hash: str
 
     def __post_init__(self) -> None:
         require_text(self, "run", "client")
         require_unit(self.unit)
-        require_hash(self, "schema", "coin_hash")
+        require_hash(self, "task", "coin_hash")
+        ModelSchema.load(self.schema)
         require_number(self, "price", -MOST_MONEY, MOST_MONEY)
         require_number(self, "level_cap", 0, LEVEL_ONE)
         require_number(self, "rounds", 1, 1 << 40)
@@ -94,7 +97,7 @@ class Terms:
     def __post_init__(self) -> None:
         require_number(self, "price", -MOST_MONEY, MOST_MONEY)
         require_number(self, "level", 0, LEVEL_ONE)
-        require_number(self, "samples", 0, 1 << 62)
+        require_number(self, "samples", 0, 1 << 53)
 
     @property
     def payment(self) -> int:
@@ -110,32 +113,35 @@ def make_offers(
     rounds: int,
     unit: str,
     schema: ModelSchema,
+    task: str,
 ) -> dict[str, Signed]:
     """Return the server's signed offers, by client: its price, and the level budgeted as the cap.
 
-    The server's coin secrets follow from its private key: `coin_secret`.
+    The server's coin secrets follow from its private key and the offer: `coin_secret`.
     """
-    return {
-        client: key.sign(
-            Offer(
-                run=run,
-                client=client,
-                price=terms.price,
-                level_cap=terms.level,
-                rounds=rounds,
-                deadline=0,
-                unit=unit,
-                schema=schema.hash,
-                coin_hash=secret_hash(coin_secret(key, run, client)),
-            )
+    offers = {}
+    for client, terms in budgeted.items():
+        offer = Offer(
+            run=run,
+            client=client,
+            price=terms.price,
+            level_cap=terms.level,
+            rounds=rounds,
+            deadline=0,
+            unit=unit,
+            schema=schema.content(),
+            task=task,
+            coin_hash="0" * 64,
         )
-        for client, terms in budgeted.items()
-    }
+        hidden = secret_hash(coin_secret(key, offer))
+        offers[client] = key.sign(replace(offer, coin_hash=hidden))
+    return offers
 
 
-def coin_secret(key: SigningKey, run: str, client: str) -> bytes:
-    """Return the server's coin secret for a client in a run."""
-    return own_secret(key.private, f"{run}\0{client}")
+def coin_secret(key: SigningKey, offer: Offer) -> bytes:
+    """Return the server's coin secret for an offer: other terms have another secret."""
+    fields = asdict(offer) | {"coin_hash": ""}
+    return own_secret(key.private, digest(canonical_bytes(fields)))
 
 
 def chosen_level(
@@ -155,7 +161,9 @@ def chosen_level(
 
     Examples
     --------
-    >>> offer = Offer("run-1", "alice", 8_000_000, LEVEL_ONE // 4, 100, 0, "EUR", *["0" * 64] * 2)
+    >>> schema = ModelSchema([], [], []).content()
+    >>> zero = "0" * 64
+    >>> offer = Offer("run-1", "alice", 8_000_000, 1 << 30, 100, 0, "EUR", schema, zero, zero)
     >>> chosen_level(offer, cost=10.0, value_impact=0.0) / LEVEL_ONE  # at 0.4 the cap binds
     0.25
     >>> chosen_level(offer, cost=20.0, value_impact=0.0) / LEVEL_ONE
@@ -173,23 +181,40 @@ def chosen_level(
     return offer.level_cap
 
 
-def answer(key: SigningKey, signed: Signed, level: int) -> Signed:
-    """Return a client's signed commitment to an offer, with a coin secret of its own."""
-    secret = own_secret(key.private, signed.hash)
-    return key.sign(Commitment(signed.hash, level, secret.hex()))
+def answer(
+    key: SigningKey, signed: Signed, level: int, *, samples: int, grad_norm: float
+) -> Signed:
+    """Return a client's signed commitment to an offer, with a coin secret of its own.
+
+    A client commits once to a run: a server that may choose among several commitments chooses
+    among their coins.
+    """
+    secret = own_secret(key.private, signed.hash).hex()
+    return key.sign(Commitment(signed.hash, level, secret, samples, f"{grad_norm:.6g}"))
 
 
 @dataclass(frozen=True)
 class Commitment:
-    """A client's answer: the offer it accepts, its level, and its coin secret."""
+    """A client's answer: the offer it accepts, its level, its coin secret, and its data.
+
+    Attributes
+    ----------
+    samples, grad_norm
+        What the client declares of its data: its share in the model, and a bound on the norm of its
+        stochastic gradients, as a decimal number.
+    """
 
     offer: str
     level: int
     secret: str
+    samples: int
+    grad_norm: str
 
     def __post_init__(self) -> None:
         require_hash(self, "offer", "secret")
         require_number(self, "level", 0, LEVEL_ONE)
+        require_number(self, "samples", 0, 1 << 53)
+        require_decimal(self, "grad_norm")
 
 
 class Commitments:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedprice.market.ledger import Ledger
     from fedprice.market.messages import Signed
 
-__all__ = ["MarketRun"]
+__all__ = ["MarketRun", "fund_run"]
 
 
 class MarketRun:
@@ -45,6 +45,10 @@ class MarketRun:
     ----------
     round
         The round that comes next, counted from 0.
+    refused
+        What was refused in this round so far, with the reasons.
+    state
+        What the run kept when it was taken up, to go on from; None if it is new.
     """
 
     def __init__(
@@ -54,20 +58,20 @@ class MarketRun:
         ledger.open_run(
             agreement.run, budget, agreement.terms, rounds=agreement.rounds, agreement=agreement
         )
+        rounds, self.state = ledger.progress(agreement.run)
         self.round = 0
         self._total = sum(terms.samples for terms in agreement.terms.values())
         self._drawn = dict.fromkeys(agreement.deals, 0)
         self._delivered = dict.fromkeys(agreement.deals, 0)
         self._desk = UpdateDesk(agreement.run, agreement.schema, agreement.keys, norm_cap)
         self._model = ""
+        self._drew: dict[str, None] | None = None
         self._joined: dict[str, Delivered] = {}
-        self._refused: dict[str, str] = {}
-        for entry in ledger.entries(agreement.run):
-            if entry.content["kind"] == "round":
-                content = entry.content
-                self._count(content["joined"], [*content["missed"], *content["refused"]])
-                self._desk.seen.update(update for update, *_ in content["joined"].values())
-                self._model = content["model"]
+        self.refused: dict[str, str] = {}
+        for content in rounds:
+            self._count(content["joined"], [*content["missed"], *content["refused"]])
+            self._desk.seen.update(update for update, *_ in content["joined"].values())
+            self._model = content["model"]
 
     def require_model(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         """Refuse to go on from a model that is not the one after the last recorded round."""
@@ -76,7 +80,14 @@ class MarketRun:
 
     def heads(self) -> list[str]:
         """Return the clients that drew heads for this round, in the agreement's order."""
-        return [name for name, coins in self.agreement.coins.items() if coins.heads(self.round)]
+        if self._drew is None:
+            coins = self.agreement.coins.items()
+            self._drew = {name: None for name, own in coins if own.heads(self.round)}
+        return list(self._drew)
+
+    def _is_asked(self, client: str) -> bool:
+        self.heads()
+        return client in (self._drew or {})
 
     def delivery(self, client: str) -> float:
         """Return ρ, how likely a client's update is accepted after heads, from what was seen."""
@@ -108,36 +119,42 @@ class MarketRun:
         learning_rate, local_steps
             η and E of the round: what the update shows of the client's gradients.
         """
+        if client in self._joined or not self._is_asked(client):
+            return False
         try:
             self._desk.accept(client, self.round, signed, arrays)
         except RefusedError as error:
             self.refuse(client, str(error))
             return False
+        self.refused.pop(client, None)  # what came before may have been somebody else's
         shown = shown_grad_norm(arrays_norm(arrays), learning_rate, local_steps)
         self._joined[client] = Delivered(
-            arrays_hash(arrays), repr(self.weight(client)), f"{shown:.6g}"
+            arrays_hash(arrays), repr(self.weight(client)), f"{shown:.6g}", signed.signature.hex()
         )
         return True
 
     def refuse(self, client: str, reason: str) -> None:
-        """Note why what a client sent for this round is not used; an accepted update stays."""
-        if client not in self._joined:
-            self._refused[client] = reason
+        """Note why what a client sent for this round is not used.
+
+        An accepted update stays, and who was not asked cannot be refused.
+        """
+        if client not in self._joined and self._is_asked(client):
+            self.refused[client] = reason
 
     def close_round(self, model: str, state: bytes | None = None) -> None:
         """Record the round with the hash of the model after it; who sent nothing has missed it."""
-        missed = [n for n in self.heads() if n not in self._joined and n not in self._refused]
+        missed = [n for n in self.heads() if n not in self._joined and n not in self.refused]
         self.ledger.record_round(
             self.agreement.run,
             self.round,
             model=model,
             joined=self._joined,
             missed=missed,
-            refused=self._refused,
+            refused=self.refused,
             state=state,
         )
-        self._count(self._joined, [*missed, *self._refused])
-        self._joined, self._refused = {}, {}
+        self._count(self._joined, [*missed, *self.refused])
+        self._joined, self.refused = {}, {}
 
     def settle(self) -> None:
         """Close the run: payers get back what no round used, the treasury gets the rest."""
@@ -149,3 +166,17 @@ class MarketRun:
         for client in (*joined, *failed):
             self._drawn[client] += 1
         self.round += 1
+        self._drew = None
+
+
+def fund_run(ledger: Ledger, agreement: Agreement, budget: int) -> None:
+    """Bring in what a new run needs, for simulations: the budget, and what payers owe."""
+    if ledger.opening(agreement.run) is not None:
+        return
+    if sum(terms.payment for terms in agreement.terms.values()) > budget:
+        return  # it cannot be opened
+    if budget > 0:
+        ledger.deposit("treasury", budget, agreement.run)
+    for name, terms in agreement.terms.items():
+        if terms.payment < 0:
+            ledger.deposit(f"client:{name}", -terms.payment, agreement.run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from fedprice.errors import InputError
 from fedprice.learning import HorvitzThompson, Training, run_fingerprint, simulate
 from fedprice.learning.participation import deliveries
 from fedprice.market.agreement import Agreement
+from fedprice.market.ledger import LedgerError
 from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.money import (
     LEVEL_ONE,
@@ -27,7 +29,7 @@ from fedprice.market.money import (
     whole_payments,
 )
 from fedprice.market.offers import Commitments, Offer, Terms, answer, chosen_level, make_offers
-from fedprice.market.run import MarketRun
+from fedprice.market.run import MarketRun, fund_run
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing import Status
 
@@ -56,6 +58,7 @@ def simulate_market(
     run: str,
     training: Training | None = None,
     delivery: npt.ArrayLike = 1.0,
+    norm_cap: float = math.inf,
     clock: Clock | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -74,6 +77,8 @@ def simulate_market(
     delivery
         The probability that a client that drew heads delivers, shape (num_clients,) or a scalar;
         the server does not know it and learns it from what it sees.
+    norm_cap
+        The largest norm of an update that is accepted.
     seed
         Determines keys, and with them coins, and batches.
 
@@ -119,12 +124,8 @@ def simulate_market(
         ),
     )
     budget = micro_units(outcome.game.budget)
-    if budget > 0:
-        ledger.deposit("treasury", budget, f"budget of {run}")
-    for name, terms in agreement.terms.items():
-        if terms.payment < 0:
-            ledger.deposit(f"client:{name}", -terms.payment, f"what {run} costs")
-    market = MarketRun(ledger, agreement, budget)
+    fund_run(ledger, agreement, budget)
+    market = MarketRun(ledger, agreement, budget, norm_cap=norm_cap)
     history = simulate(
         federation,
         np.array([agreement.terms[name].level / LEVEL_ONE for name in names]),
@@ -160,6 +161,7 @@ def agree(
         rounds=rounds,
         unit=unit,
         schema=schema,
+        task=task,
     )
     desk = Commitments(offers, {name: key.public for name, key in keys.items()}, server.public)
     driven = game.clients.value * game.impact
@@ -171,16 +173,15 @@ def agree(
             value_impact=float(driven[n]),
             cost_exponent=game.cost_exponent,
         )
-        desk.accept(name, answer(keys[name], offers[name], level), round_=0)
-    return Agreement.seal(
-        server,
-        offers,
-        desk,
-        schema=schema,
-        task=task,
-        samples={name: int(samples[n]) for n, name in enumerate(names)},
-        grad_norms={name: float(game.clients.grad_norm[n]) for n, name in enumerate(names)},
-    )
+        answered = answer(
+            keys[name],
+            offers[name],
+            level,
+            samples=int(samples[n]),
+            grad_norm=float(game.clients.grad_norm[n]),
+        )
+        desk.accept(name, answered, round_=0)
+    return Agreement.seal(server, offers, desk)
 
 
 def budgeted_terms(outcome: Outcome, samples: npt.NDArray[Any]) -> list[Terms]:
@@ -195,7 +196,12 @@ def budgeted_terms(outcome: Outcome, samples: npt.NDArray[Any]) -> list[Terms]:
             "a fixed subset is no market: it offers no prices and its model is biased. Choose "
             "another scheme."
         )
+    # Levels are rounded down, but a payer's up: what it brings in was counted on.
     caps = [level_units(float(level)) for level in outcome.levels]
+    caps = [
+        cap + int(price < 0 and 0 < cap < LEVEL_ONE)
+        for cap, price in zip(caps, outcome.prices, strict=True)
+    ]
     exact = zip(outcome.prices, caps, strict=True)
     whole = whole_payments(
         (float(price) * (cap / LEVEL_ONE) for price, cap in exact),
@@ -228,7 +234,7 @@ class _MarketParticipation:
 
     def restore(self) -> State | None:
         """Return what the ledger kept with the last round."""
-        kept = self._market.ledger.state(self._market.agreement.run)
+        kept = self._market.state
         if kept is None:
             return None
         with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
@@ -239,6 +245,9 @@ class _MarketParticipation:
 
     def heads(self, round_: int) -> IntArray:
         """Return the clients whose shared coin shows heads."""
+        if round_ != self._market.round:
+            there = self._market.round
+            raise LedgerError(f"the engine is in round {round_}, the market in round {there}.")
         return np.array([self._numbers[name] for name in self._market.heads()], np.int64)
 
     def delivering(self, round_: int, heads: IntArray) -> IntArray:

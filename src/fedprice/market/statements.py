@@ -6,18 +6,19 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
+
 from fedprice.errors import nearest
 from fedprice.market.database import LedgerError
 from fedprice.market.money import LEVEL_ONE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import polars as pl
-
     from fedprice.market.ledger import Entry, Ledger
+    from fedprice.verify import Run
 
-__all__ = ["clients_of", "money", "runs_of", "statement_of"]
+__all__ = ["clients_of", "money", "postings_of", "runs_of", "statement_of"]
+
+MONEY: Any = pl.Decimal(38, 6)
 
 
 def money(units: int) -> Decimal:
@@ -33,8 +34,6 @@ def money(units: int) -> Decimal:
 
 def runs_of(ledger: Ledger) -> pl.DataFrame:
     """Return the runs of a ledger that verifies, one a row."""
-    import polars as pl
-
     report = ledger.verify()
     rows = []
     for name, run in report.runs.items():
@@ -57,27 +56,34 @@ def runs_of(ledger: Ledger) -> pl.DataFrame:
                 "model": run.model,
             }
         )
-    return pl.DataFrame(rows, schema_overrides=_decimals("budget", "paid_out", "paid_in", "escrow"))
+    schema: dict[str, Any] = {"run": pl.String, "status": pl.String}
+    schema |= dict.fromkeys(("rounds", "done", "clients"), pl.Int64)
+    schema |= dict.fromkeys(("budget", "paid_out", "paid_in", "escrow"), MONEY)
+    schema |= dict.fromkeys(("joined", "missed", "refused"), pl.Int64) | {"model": pl.String}
+    return pl.DataFrame(rows, schema=schema)
 
 
-def clients_of(ledger: Ledger, run: str) -> pl.DataFrame:
-    """Return the clients of a run in a ledger that verifies, one a row.
+def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
+    """Return the clients of a run in a ledger that verifies, one a row, and the run.
 
     `grad_norm` is what a client declared, and `shown` the root mean square of what its updates
     prove: one that shows more has declared too little.
     """
-    import polars as pl
-
-    entries = list(ledger.entries(run))
-    report = ledger.verify().runs[run]
-    agreement = entries[0].content["agreement"]
+    found, whole = ledger.verified()
+    if run not in found.runs:
+        hint = nearest(run, found.runs) if found.runs else "It has none yet."
+        raise LedgerError(f"{ledger.name} has no run {run!r}. {hint}")
+    entries = [e for e in whole if e.content["of"][:1] == [run] and e.content["kind"] != "deposit"]
+    report, agreement = found.runs[run], entries[0].content["agreement"]
     squares = dict.fromkeys(report.clients, 0.0)
     for entry in entries:
-        for name, (_, _, shown) in entry.content.get("joined", {}).items():
+        for name, (_, _, shown, _) in entry.content.get("joined", {}).items():
             squares[name] += float(shown) ** 2
     rows = []
     for name, own in report.clients.items():
-        declared = agreement and float(agreement["clients"][name]["grad_norm"])
+        declared = None
+        if agreement is not None:
+            declared = float(json.loads(agreement["clients"][name]["commitment"])["grad_norm"])
         rows.append(
             {
                 "client": name,
@@ -93,26 +99,23 @@ def clients_of(ledger: Ledger, run: str) -> pl.DataFrame:
                 "shown": (squares[name] / own.joined) ** 0.5 if own.joined else None,
             }
         )
-    return pl.DataFrame(
-        rows,
-        schema_overrides=_decimals("price", "agreed", "paid")
-        | {"grad_norm": pl.Float64, "shown": pl.Float64},
-    )
+    schema = {"client": pl.String, "price": MONEY, "level": pl.Float64, "agreed": MONEY}
+    schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
+    schema |= {"paid": MONEY, "grad_norm": pl.Float64, "shown": pl.Float64}
+    return pl.DataFrame(rows, schema=schema), report
 
 
-def statement_of(ledger: Ledger, client: str) -> pl.DataFrame:
-    """Return all that concerns a client, one entry a row: what happened, and what it was paid.
+def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return all that concerns a client, one entry a row, and its runs in sum, one a row.
 
     `event` is deposit, opened, tails, joined, missed, refused or settled; `note` says what was
     offered and chosen, or why nothing was paid.
     """
-    import polars as pl
-
     account, balance = f"client:{client}", 0
-    ledger.verify()
     rows, known = [], set[str]()
     inside: set[str] = set()
-    for entry in ledger.entries():
+    report, whole = ledger.verified()
+    for entry in whole:
         content = entry.content
         known |= {a.removeprefix("client:") for a, _ in entry.postings if a.startswith("client:")}
         if content["kind"] == "open":
@@ -141,12 +144,28 @@ def statement_of(ledger: Ledger, client: str) -> pl.DataFrame:
     if not rows:
         hint = nearest(client, sorted(known)) if known else "It has none yet."
         raise LedgerError(f"{ledger.name} has no client {client!r}. {hint}")
-    return pl.DataFrame(
-        rows,
-        schema_overrides=_decimals("amount", "balance")
-        | {"run": pl.String, "round": pl.Int64, "note": pl.String},
-        infer_schema_length=None,
-    )
+    sums = [
+        {
+            "run": name,
+            "rounds": run.done,
+            "agreed": money(own.payment),
+            "heads": own.heads,
+            "joined": own.joined,
+            "missed": own.missed,
+            "refused": own.refused,
+            "paid": money(own.paid),
+            # What breaking its word cost it: the shares of those rounds.
+            "lost": money(max(0, own.payment * run.done // run.rounds - own.paid)),
+        }
+        for name, run in report.runs.items()
+        if (own := run.clients.get(client)) is not None
+    ]
+    schema = {"run": pl.String, "rounds": pl.Int64, "agreed": MONEY}
+    schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
+    schema |= {"paid": MONEY, "lost": MONEY}
+    details = {"entry": pl.Int64, "run": pl.String, "round": pl.Int64, "event": pl.String}
+    details |= {"amount": MONEY, "balance": MONEY, "note": pl.String}
+    return pl.DataFrame(rows, schema=details), pl.DataFrame(sums, schema=schema)
 
 
 def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
@@ -166,17 +185,15 @@ def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
     if client in content["refused"]:
         return "refused", str(content["refused"][client])
     if client in content["missed"]:
-        return "missed", "drew heads, and sent nothing"
+        return "missed", "drew heads, and sent nothing; paid nothing for this round"
     if client in content["joined"]:
-        _, weight, _ = content["joined"][client]
+        weight = content["joined"][client][1]
         return "joined", f"weight {float(weight):.4g}"
     return "tails", ""
 
 
-def postings_of(chain: Iterator[Entry]) -> pl.DataFrame:
+def postings_of(chain: list[Entry]) -> pl.DataFrame:
     """Return the postings of a ledger, one a row."""
-    import polars as pl
-
     rows = [
         {
             "entry": entry.number,
@@ -189,10 +206,5 @@ def postings_of(chain: Iterator[Entry]) -> pl.DataFrame:
         for entry in chain
         for account, amount in entry.postings
     ]
-    return pl.DataFrame(rows, schema_overrides=_decimals("amount"), infer_schema_length=None)
-
-
-def _decimals(*names: str) -> dict[str, Any]:
-    import polars as pl
-
-    return dict.fromkeys(names, pl.Decimal(38, 6))
+    schema = {"entry": pl.Int64, "kind": pl.String, "of": pl.String, "account": pl.String}
+    return pl.DataFrame(rows, schema=schema | {"amount": MONEY, "hash": pl.String})

@@ -36,6 +36,7 @@ def upgrade() -> None:
     op.create_table(
         "states",
         sa.Column("run", sa.Text, primary_key=True),
+        sa.Column("done", sa.BigInteger, nullable=False),
         sa.Column("state", sa.LargeBinary, nullable=False),
         sa.Column("digest", sa.Text, nullable=False),
     )
@@ -46,6 +47,16 @@ def upgrade() -> None:
                     f"CREATE TRIGGER {table}_no_{change.lower()} BEFORE {change} ON {table} "
                     f"BEGIN SELECT RAISE(ABORT, '{table} are append-only'); END"
                 )
+        # REPLACE deletes without asking the triggers above.
+        for table, same in (
+            ("entries", "number = NEW.number OR key = NEW.key"),
+            ("postings", "entry = NEW.entry AND line = NEW.line"),
+        ):
+            op.execute(
+                f"CREATE TRIGGER {table}_no_replace BEFORE INSERT ON {table} "
+                f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {same}) "
+                f"BEGIN SELECT RAISE(ABORT, '{table} are append-only'); END"
+            )
     else:
         op.execute(
             "CREATE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS "
