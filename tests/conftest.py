@@ -12,6 +12,8 @@ from fedprice.cli import main
 settings.register_profile("fedprice", deadline=None, derandomize=True, max_examples=150)
 settings.load_profile("fedprice")
 
+pytest_plugins = ["tests.databases"]
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -12,7 +12,7 @@ from fedprice.market.simulation import agree, simulate_market
 
 ROUNDS = 12
 TRAINING = Training(rounds=ROUNDS, local_steps=4, batch=8, evaluate_every=5)
-NAMES = ["alice", "=1+1", "<b>bob</b>", "dora"]
+NAMES = ["alice", "=1+1+1", "<b>bob</b>", "dora-dorothea"]
 
 
 def small_federation() -> Federation:

@@ -39,7 +39,7 @@ def test_everybody_gets_what_was_agreed() -> None:
     assert sum(own.paid for own in run.clients.values()) == micro_units(4.0)
     assert all(own.paid == own.payment and own.heads == own.joined for own in run.clients.values())
     assert ledger.balance("treasury") == ledger.balance("escrow:run") == 0
-    assert run.clients["dora"].paid < 0
+    assert run.clients["dora-dorothea"].paid < 0
 
 
 def test_misses_are_recorded_and_not_paid() -> None:
@@ -129,7 +129,7 @@ def test_what_is_refused_is_recorded_and_not_paid() -> None:
     ledger = Ledger("sqlite://")
     agreement, keys = small_agreement()
     ledger.deposit("treasury", micro_units(4.0), "budget")
-    ledger.deposit("client:dora", 20 * MICRO, "own")
+    ledger.deposit("client:dora-dorothea", 20 * MICRO, "own")
     market = MarketRun(ledger, agreement, micro_units(4.0), norm_cap=5.0)
     good = np.full((10, 61), 0.01, np.float32)
     bad = {"nan": good * np.float32(np.nan), "large": good * 1e6, "shape": good.T, "f8": good * 1.0}

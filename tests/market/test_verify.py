@@ -285,7 +285,7 @@ def test_every_skipped_head_is_exposed(entries: Entries) -> None:
         if entry["content"]["kind"] != "round":
             continue
         drew = {*entry["content"]["joined"], *entry["content"]["missed"]}
-        for client in ("alice", "=1+1", "<b>bob</b>", "dora"):
+        for client in ("alice", "=1+1+1", "<b>bob</b>", "dora-dorothea"):
             forged = copy.deepcopy(entries)
             content = forged[index]["content"]
             if client in drew:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     FloatArray = npt.NDArray[np.float64]
     IntArray = npt.NDArray[np.int64]
 
-__all__ = ["agree", "budgeted_terms", "simulate_market"]
+__all__ = ["agree", "budgeted_terms", "simulate_market", "simulation_key"]
 
 
 def simulate_market(
@@ -102,7 +102,7 @@ def simulate_market(
     names = [str(name) for name in outcome.game.clients.ids]
     if len(names) != federation.num_clients:
         raise InputError(f"`outcome` must have {federation.num_clients} clients; got {len(names)}.")
-    keys = {name: _key(seed, f"client {name}") for name in names}
+    keys = {name: simulation_key(seed, f"client {name}") for name in names}
     model = [np.zeros((federation.num_classes, federation.features.shape[1] + 1), np.float32)]
     rho = np.broadcast_to(np.asarray(delivery, np.float64), len(names))
     agreement = agree(
@@ -110,7 +110,7 @@ def simulate_market(
         run=run,
         rounds=training.rounds,
         unit=ledger.unit,
-        server=_key(seed, "server"),
+        server=simulation_key(seed, "server"),
         keys=keys,
         samples=federation.samples,
         schema=ModelSchema.of(model, ["weights"]),
@@ -284,5 +284,6 @@ class _MarketParticipation:
         self._market.close_round(arrays_hash([model]), kept.getvalue())
 
 
-def _key(seed: int, whose: str) -> SigningKey:
+def simulation_key(seed: int, whose: str) -> SigningKey:
+    """Return a key that everybody can compute: for simulations only."""
     return SigningKey(hashlib.sha256(f"fedprice simulation\0{seed}\0{whose}".encode()).digest())

@@ -1,4 +1,4 @@
-"""Databases to test on: SQLite, and a PostgreSQL server that comes in a wheel."""
+"""Databases to test on, as fixtures: SQLite, and a PostgreSQL server that comes in a wheel."""
 
 import warnings
 from collections.abc import Iterator

@@ -1,0 +1,22 @@
+"""The market over Flower: a server's strategy, a clients' mod, a grid without a network."""
+
+from fedprice.errors import require
+
+require("flwr.app", "flower")
+
+from fedprice.flower.client import Client, ParticipationMod
+from fedprice.flower.grid import InProcessGrid
+from fedprice.flower.pricing import FullInformation, PostedPrice
+from fedprice.flower.server_step import Momentum, Plain
+from fedprice.flower.strategy import PricedParticipation
+
+__all__ = [
+    "Client",
+    "FullInformation",
+    "InProcessGrid",
+    "Momentum",
+    "ParticipationMod",
+    "Plain",
+    "PostedPrice",
+    "PricedParticipation",
+]

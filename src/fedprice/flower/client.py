@@ -1,0 +1,208 @@
+"""`ParticipationMod`: the client's side of the market, in three lines of a Flower app.
+
+    market = ParticipationMod(client)          # client: Context → Client
+    app = ClientApp(mods=[market])
+    market.answer(app)                         # the server's questions
+
+It answers offers with the level that suits the client best, trains only when the client's own coin
+shows heads, and signs what leaves. It keeps nothing between messages: a restarted client goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from flwr.app import Message, RecordDict
+
+from fedprice.errors import FedpriceError
+from fedprice.flower.wire import (
+    MARKET,
+    Profile,
+    arrays_of,
+    declined,
+    market_fields,
+    market_record,
+    signed_fields,
+    signed_of,
+    the_arrays,
+    to_record,
+)
+from fedprice.market.coins import Coins, coin_key, is_opening, own_secret
+from fedprice.market.messages import RefusedError
+from fedprice.market.offers import Commitment, Offer, answer, chosen_level
+from fedprice.market.updates import Update, arrays_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from flwr.app import Context
+    from flwr.clientapp import ClientApp
+
+    from fedprice.market.messages import Signed, SigningKey
+
+    Next = Callable[[Message, Context], Message]
+
+__all__ = ["Client", "ParticipationMod"]
+
+
+@dataclass(frozen=True)
+class Client:
+    """What a client knows of itself.
+
+    Attributes
+    ----------
+    name, key
+        As registered with the server.
+    samples, grad_norm
+        How much data it has, and a bound on the norm of its stochastic gradients.
+    cost, value, cost_exponent
+        c, v and τ: what joining every round costs it, and what a unit less of loss is worth to it.
+    server
+        The public key of the server it deals with; None takes the first that asks.
+    reveals
+        Whether it tells the server its cost and value (a run with full information).
+    """
+
+    name: str
+    key: SigningKey
+    samples: int
+    grad_norm: float
+    cost: float
+    value: float = 0.0
+    cost_exponent: float = 2.0
+    server: bytes | None = None
+    reveals: bool = False
+
+
+class ParticipationMod:
+    """A mod that lets a ClientApp take part in a market.
+
+    Parameters
+    ----------
+    client
+        Who this client is, from its Flower context (node and run configuration).
+    returns
+        What the app's train function returns: new "weights", as usual with Flower, from which the
+        mod subtracts the old ones; or the "update" itself.
+    """
+
+    def __init__(
+        self,
+        client: Callable[[Context], Client],
+        *,
+        returns: Literal["weights", "update"] = "weights",
+    ) -> None:
+        self._client, self._returns = client, returns
+
+    def answer(self, app: ClientApp) -> None:
+        """Let an app answer the market's questions: who it is, and what it says to an offer."""
+        app.query("profile")(self._guarded(self._profile))
+        app.query("offer")(self._guarded(self._offer))
+
+    def __call__(self, message: Message, context: Context, call_next: Next) -> Message:
+        """Train only if the client's coin shows heads, and sign the update."""
+        if message.metadata.message_type.partition(".")[0] != "train":
+            return call_next(message, context)
+        return self._guarded(lambda m, c: self._train(m, c, call_next))(message, context)
+
+    @staticmethod
+    def _guarded(handle: Next) -> Next:
+        """Decline what cannot be answered, instead of failing with a traceback."""
+
+        def handler(message: Message, context: Context) -> Message:
+            try:
+                return handle(message, context)
+            except FedpriceError as error:
+                return declined(message, str(error))
+
+        return handler
+
+    def _profile(self, message: Message, context: Context) -> Message:
+        own = self._client(context)
+        run = str(market_fields(message.content).get("run", ""))
+        profile = Profile(
+            run=run,
+            client=own.name,
+            samples=own.samples,
+            grad_norm=repr(float(own.grad_norm)),
+            cost=repr(float(own.cost)) if own.reveals else "",
+            value=repr(float(own.value)) if own.reveals else "",
+        )
+        return _reply(message, **signed_fields("profile", own.key.sign(profile)))
+
+    def _offer(self, message: Message, context: Context) -> Message:
+        own = self._client(context)
+        signed = signed_of(message.content, "offer")
+        offer = _own_offer(own, signed)
+        impact = float(market_fields(message.content).get("impact", 0.0))
+        level = chosen_level(
+            offer,
+            cost=own.cost,
+            value_impact=own.value * impact,
+            cost_exponent=own.cost_exponent,
+        )
+        kept = context.state.config_records.get(MARKET)
+        before = None if kept is None else kept.get(f"offer of {offer.run}")
+        if before not in (None, signed.hash):
+            raise RefusedError("another offer of this run was committed to before.")
+        answered = answer(
+            own.key, signed, level, samples=own.samples, grad_norm=float(own.grad_norm)
+        )
+        context.state[MARKET] = market_record(**{f"offer of {offer.run}": signed.hash})
+        return _reply(message, **signed_fields("commitment", answered))
+
+    def _train(self, message: Message, context: Context, call_next: Next) -> Message:
+        own = self._client(context)
+        offer, round_ = self._called(own, message)
+        before = the_arrays(message.content)
+        old = arrays_of(before)
+        reply = call_next(message, context)
+        if not isinstance(reply, Message):
+            raise RefusedError("the app's train function returned no message.")
+        if reply.has_error():
+            return reply
+        after = the_arrays(reply.content)
+        update = arrays_of(after)
+        if self._returns == "weights":
+            shapes = [array.shape for array in old]
+            if [array.shape for array in update] != shapes:
+                raise RefusedError("the app returned other arrays than it was given.")
+            update = [new - w for new, w in zip(update, old, strict=True)]
+        named = next(iter(reply.content.array_records))
+        reply.content[named] = to_record(list(before.keys()), update)
+        signed = own.key.sign(Update(offer.run, own.name, round_, arrays_hash(update)))
+        reply.content[MARKET] = market_record(**signed_fields("update", signed))
+        return reply
+
+    def _called(self, own: Client, message: Message) -> tuple[Offer, int]:
+        """Return the offer and the round of a call, if it follows from what this client signed."""
+        content = message.content
+        signed = signed_of(content, "offer")
+        offer = _own_offer(own, signed)
+        commitment: Commitment = signed_of(content, "commitment").open(Commitment, own.key.public)
+        record = market_fields(content)
+        round_, secret = record.get("round"), record.get("secret")
+        mine = own_secret(own.key.private, signed.hash)
+        if commitment.offer != signed.hash or commitment.secret != mine.hex():
+            raise RefusedError("this is not the offer that was committed to.")
+        if not (isinstance(secret, bytes) and is_opening(secret, offer.coin_hash)):
+            raise RefusedError("the server's secret is not the one it committed to.")
+        if type(round_) is not int or not 0 <= round_ < offer.rounds:
+            raise RefusedError("there is no such round.")
+        coins = Coins(coin_key(secret, mine), offer.run, commitment.level)
+        if not coins.heads(round_):
+            raise RefusedError(f"the coin of round {round_} shows tails.")
+        return offer, round_
+
+
+def _own_offer(own: Client, signed: Signed) -> Offer:
+    """Return an offer that was made to this client, by the server it deals with."""
+    offer: Offer = signed.open(Offer, own.server or signed.key)
+    if offer.client != own.name:
+        raise RefusedError("this offer is for another client.")
+    return offer
+
+
+def _reply(message: Message, **fields: bytes) -> Message:
+    return Message(RecordDict({MARKET: market_record(**fields)}), reply_to=message)

@@ -1,0 +1,127 @@
+"""`InProcessGrid`: a Flower grid without a network, Ray or start-up, for tests and sweeps."""
+
+from __future__ import annotations
+
+import itertools
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.app.message import make_message
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from flwr.app import UserConfig
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+
+__all__ = ["InProcessGrid"]
+
+SERVER = 1  # Flower's node id of the server
+RAISED, UNAVAILABLE = 2, 5  # Flower's codes
+
+
+class InProcessGrid(Grid):
+    """Runs a ClientApp for every message, in this process and at once.
+
+    Clients are nodes 1,000, 1,001, …; each has `partition-id` and `num-partitions` in its node
+    configuration, as in Flower's simulation, and a context that lasts as long as the grid.
+
+    Parameters
+    ----------
+    app, clients
+        The ClientApp, and how many clients run it.
+    run_config
+        The app's settings.
+    """
+
+    FIRST = 1000
+
+    def __init__(
+        self, app: ClientApp, clients: int, run_config: Mapping[str, Any] | None = None
+    ) -> None:
+        self._app = app
+        self._run = Run.create_empty(1)
+        self.run_config: UserConfig = dict(run_config or {})
+        self.contexts = {
+            self.FIRST + n: Context(
+                run_id=1,
+                node_id=self.FIRST + n,
+                node_config={"partition-id": n, "num-partitions": clients},
+                state=RecordDict(),
+                run_config=self.run_config,
+            )
+            for n in range(clients)
+        }
+        self.sent: list[Message] = []
+        self._replies: dict[str, Message] = {}
+        self._numbers = itertools.count(1)
+        # Flower's Message asks these who is sending.
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SERVER, 1
+
+    def start(self, app: ServerApp) -> None:
+        """Run a ServerApp on this grid."""
+        context = Context(
+            run_id=1, node_id=SERVER, node_config={}, state=RecordDict(), run_config=self.run_config
+        )
+        app(self, context)
+
+    def set_run(self, run: Run) -> None:
+        """Take note of Flower's run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """Flower's run."""
+        return self._run
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """Return a message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the clients' node ids."""
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Deliver messages, and keep the replies until they are pulled."""
+        ids = []
+        for message in messages:
+            name = f"message-{next(self._numbers)}"
+            message.metadata.__dict__["_message_id"] = name
+            self.sent.append(message)
+            self._replies[name] = self._reply(message)
+            ids.append(name)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies to some messages."""
+        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> list[Message]:
+        """Deliver messages and return the replies."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _reply(self, message: Message) -> Message:
+        context = self.contexts.get(message.metadata.dst_node_id)
+        if context is None:
+            return Message(Error(UNAVAILABLE, "there is no such node."), reply_to=message)
+        # A copy, as over a network: a client may change what it was sent.
+        inner = make_message(metadata=message.metadata, content=deepcopy(message.content))
+        try:
+            return self._app(inner, context)
+        except Exception as error:
+            return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
