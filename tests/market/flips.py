@@ -59,5 +59,5 @@ def flips(folder: Path, count: int, seed: int = 0) -> dict[str, int]:
         else:
             found["undetected"] += 1
         for part in folder.glob("copy.db*"):
-            part.unlink()
+            part.unlink(missing_ok=True)
     return found

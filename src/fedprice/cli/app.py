@@ -14,6 +14,7 @@ from fedprice.cli.compare import compare
 from fedprice.cli.console import InfeasibleError, StoppedError
 from fedprice.cli.data import data
 from fedprice.cli.example import example
+from fedprice.cli.flower import flower
 from fedprice.cli.frontier import frontier
 from fedprice.cli.ledger import ledger, verify
 from fedprice.cli.price import price
@@ -37,6 +38,7 @@ for command in (
     app.command()(command)
 app.add_typer(data, name="data")
 app.add_typer(ledger, name="ledger")
+app.add_typer(flower, name="flower")
 
 STOPPED = 130
 _CODES: dict[type[FedpriceError], int] = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedprice.market.ledger import Ledger
 
-__all__ = ["LedgerUrl", "ledger", "verify"]
+__all__ = ["LedgerUrl", "ledger", "report_run", "verify"]
 
 ledger = typer.Typer(no_args_is_help=True, help="Look at a ledger: runs, statements, proof.")
 
@@ -126,9 +126,14 @@ def show(
     force: options.Force = False,
 ) -> None:
     """Show the clients of a run: what was agreed, what they did, and what they were paid."""
+    report_run(url, run, Delivery(output, None, format_, force))
+
+
+def report_run(url: str, run: str, delivery: Delivery | None = None) -> None:
+    """Show the clients of a run."""
     from fedprice.market.statements import clients_of
 
-    delivery = Delivery(output, None, format_, force)
+    format_ = options.Format.TABLE if delivery is None else delivery.format
     with _opened(url) as opened:
         rows, found = clients_of(opened, run)
     state = "settled" if found.settled else "open"

@@ -6,6 +6,7 @@ require("flwr.app", "flower")
 
 from fedprice.flower.client import Client, ParticipationMod
 from fedprice.flower.grid import InProcessGrid
+from fedprice.flower.keys import read_key, read_public_key, read_public_keys, write_keys
 from fedprice.flower.pricing import FullInformation, PostedPrice
 from fedprice.flower.server_step import Momentum, Plain
 from fedprice.flower.strategy import PricedParticipation
@@ -19,4 +20,8 @@ __all__ = [
     "Plain",
     "PostedPrice",
     "PricedParticipation",
+    "read_key",
+    "read_public_key",
+    "read_public_keys",
+    "write_keys",
 ]

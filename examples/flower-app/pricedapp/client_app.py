@@ -1,0 +1,67 @@
+"""The client: three lines make it take part in the market, the rest is any Flower app."""
+
+from pathlib import Path
+
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedprice.flower import Client, ParticipationMod, read_key, read_public_key
+from fedprice.learning import local_update
+from fedprice.market.simulation import simulation_key
+from pricedapp.task import costs_and_values, federation_of, training_of
+
+
+def client(context: Context) -> Client:
+    """Say who this client is. Its cost and value stay here unless it reveals them."""
+    n, config = int(context.node_config["partition-id"]), context.run_config
+    name, seed = str(n + 1), int(config["seed"])
+    costs, values = costs_and_values(int(config["clients"]), seed)
+    if config["keys"]:
+        keys = str(context.node_config.get("keys", config["keys"]))
+        key = read_key(Path(keys) / f"client-{name}.key")
+        server = read_public_key(Path(keys) / "server.pub")
+    else:
+        key, server = simulation_key(seed, f"client {name}"), None
+    return Client(
+        name=name,
+        key=key,
+        samples=int(federation_of(context).samples[n]),
+        grad_norm=2.0,
+        cost=float(costs[n]),
+        value=float(values[n]),
+        server=server,
+        reveals=True,  # this server prices with full information
+    )
+
+
+market = ParticipationMod(client, returns="update")
+app = ClientApp(mods=[market])
+market.answer(app)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train on this client's data, and return the update of the model."""
+    n = int(context.node_config["partition-id"])
+    update = local_update(
+        federation_of(context),
+        n,
+        message.content["arrays"]["weights"].numpy(),
+        training=training_of(context),
+        round_=int(message.content["config"]["server-round"]) - 1,
+        seed=int(context.run_config["seed"]),
+    )
+    return Message(
+        RecordDict({"arrays": ArrayRecord({"weights": Array(update)})}), reply_to=message
+    )
+
+
+@app.evaluate()
+def evaluate(message: Message, context: Context) -> Message:
+    """Return the accuracy of the model on this client's data."""
+    n = int(context.node_config["partition-id"])
+    features, labels = federation_of(context).client(n)
+    weights = message.content["arrays"]["weights"].numpy()
+    guessed = (features @ weights[:, :-1].T + weights[:, -1]).argmax(axis=1)
+    found = {"accuracy": float((guessed == labels).mean()), "num-examples": len(labels)}
+    return Message(RecordDict({"metrics": MetricRecord(found)}), reply_to=message)

@@ -1,0 +1,128 @@
+"""`fedprice flower`: the market over Flower, in process or as real processes on this machine."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedprice.cli.console import StoppedError, stderr, stdout
+from fedprice.cli.ledger import report_run
+from fedprice.errors import require
+
+if TYPE_CHECKING:
+    from fedprice.flower.app import FlowerApp
+
+__all__ = ["flower"]
+
+flower = typer.Typer(no_args_is_help=True, help="Run the market over Flower.")
+
+EXAMPLE = Path("examples/flower-app")
+AppFolder = Annotated[
+    Path, typer.Argument(metavar="APP", help="The directory of a Flower app with these settings.")
+]
+RunConfig = Annotated[
+    str,
+    typer.Option("--run-config", metavar="SETTINGS", help="Settings, such as 'budget=30 seed=1'."),
+]
+
+
+def _app(folder: Path, run_config: str) -> FlowerApp:
+    require("flwr.app", "flower,learn")
+    from fedprice.flower.app import FlowerApp
+
+    return FlowerApp.read(folder, run_config)
+
+
+@flower.command()
+def simulate(
+    app: AppFolder = EXAMPLE,
+    run_config: RunConfig = "",
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Use Flower's own simulation, with Ray's workers.")
+    ] = False,
+) -> None:
+    """Run an app in this process: no network, no start-up."""
+    chosen = _app(app, run_config)
+    if ray:
+        require("ray", "ray")
+        from fedprice.flower.ray_simulation import run_on_ray
+
+        with tempfile.TemporaryDirectory(prefix="fedprice-") as folder:
+            run_on_ray(chosen, Path(folder))
+    else:
+        chosen.run_in_process()
+    report_run(str(chosen.config["ledger"]), str(chosen.config["run"]))
+
+
+@flower.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
+    clients: Annotated[int, typer.Option(min=1, help="How many clients, named 1, 2, …")],
+) -> None:
+    """Make signing keys for a server and its clients."""
+    require("flwr.app", "flower,learn")
+    from fedprice.flower.keys import write_keys
+
+    write_keys(folder, [str(n + 1) for n in range(clients)])
+    stderr().print(f"wrote {clients + 1} keys into {folder}", markup=False)
+
+
+@flower.command()
+def up(
+    app: AppFolder = EXAMPLE,
+    clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
+    rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 5,
+    tls: Annotated[
+        bool, typer.Option("--tls/--no-tls", help="Encrypt, and authenticate nodes.")
+    ] = True,
+    ledger: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where to record; by default in the work.")
+    ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep keys, logs and the ledger in this directory."),
+    ] = None,
+    run_config: RunConfig = "",
+    timeout: Annotated[
+        float, typer.Option(min=1, help="The most seconds the run may take.")
+    ] = 3600,
+) -> None:
+    """Start a SuperLink and SuperNodes on this machine, run the market, take all down again."""
+    with tempfile.TemporaryDirectory(prefix="fedprice-") as spare:
+        folder = (work or Path(spare) / "work").resolve()
+        chosen = _app(app, run_config)
+        url = ledger or f"sqlite:///{folder / 'market.db'}"
+        chosen.config.update(clients=clients, rounds=rounds, ledger=url)
+        if "keys=" not in run_config:
+            chosen.config["keys"] = str(folder / "keys" / "all")
+        _deploy(chosen, folder, tls, timeout)
+
+
+def _deploy(app: FlowerApp, folder: Path, tls: bool, timeout: float) -> None:
+    from fedprice.flower.deployment import Deployment
+    from fedprice.flower.processes import DeploymentError
+    from fedprice.flower.watch import Watch
+
+    console = stderr()
+
+    def tell(line: str) -> None:
+        console.print(line, markup=False)
+
+    url, run = str(app.config["ledger"]), str(app.config["run"])
+    watch = Watch(url, run, lambda line: stdout().print(line, markup=False, soft_wrap=True))
+    try:
+        with Deployment(folder, int(app.config["clients"]), tls, tell) as deployment:
+            ended = deployment.run(app, watch, timeout=timeout)
+    except KeyboardInterrupt as error:
+        raise StoppedError("stopped; all processes are down.") from error
+    finally:
+        watch.close()
+    if ended != "finished:completed":
+        lines = (folder / "run.log").read_text("utf-8").splitlines()
+        reasons = [line for line in lines if re.match(r"[\w.]+Error: ", line)]
+        raise DeploymentError(f"the run ended as {ended}. {reasons[-1] if reasons else ''}")
+    report_run(url, run)

@@ -1,0 +1,116 @@
+"""A Flower app in a directory: its settings, and how to run it in this process."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedprice.errors import InputError, nearest
+from fedprice.flower.grid import InProcessGrid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["FlowerApp", "config_text"]
+
+_SETTING = re.compile(r"""([\w.-]+)=("[^"]*"|'[^']*'|\S+)\s*""")
+
+
+@dataclass(frozen=True)
+class FlowerApp:
+    """An app in Flower's layout.
+
+    Attributes
+    ----------
+    folder
+        Where its pyproject.toml is.
+    config
+        Its settings, by flat names.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    components: dict[str, str]
+
+    @classmethod
+    def read(cls, folder: Path, run_config: str = "") -> FlowerApp:
+        """Read an app, with some settings changed as `flwr run --run-config` takes them."""
+        try:
+            project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+            own = project["tool"]["flwr"]["app"]
+            components = dict(own["components"])
+        except OSError as error:
+            raise InputError(
+                f"there is no Flower app in {folder}: pyproject.toml cannot be read "
+                f"({error.strerror})."
+            ) from error
+        except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+            raise InputError(f"{folder / 'pyproject.toml'} is not that of a Flower app.") from error
+        config = _flat(own.get("config", {}))
+        return cls(folder.resolve(), _changed(config, run_config), components)
+
+    def run_in_process(self) -> None:
+        """Run the app's server and its clients in this process."""
+        sys.path.insert(0, str(self.folder))
+        try:
+            server, client = (self._component(name) for name in ("serverapp", "clientapp"))
+        finally:
+            sys.path.remove(str(self.folder))
+        if "clients" not in self.config:
+            raise InputError("the app must say how many `clients` it has, in its settings.")
+        InProcessGrid(client, int(self.config["clients"]), self.config).start(server)
+
+    def _component(self, name: str) -> Any:
+        module, _, attribute = str(self.components.get(name, "")).partition(":")
+        try:
+            return getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"cannot load the {name} of {self.folder}: {error}.") from error
+
+
+def config_text(config: dict[str, Any]) -> str:
+    """Return settings as `flwr run --run-config` takes them.
+
+    Examples
+    --------
+    >>> config_text({"rounds": 3, "run": "first", "fund": True})
+    'rounds=3 run="first" fund=true'
+    """
+    return " ".join(f"{name}={_toml(value)}" for name, value in config.items())
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _changed(config: dict[str, Any], text: str) -> dict[str, Any]:
+    changed, rest = dict(config), text.strip()
+    while rest:
+        found = _SETTING.match(rest)
+        if found is None:
+            raise InputError(f"--run-config must read like 'rounds=3 run=\"first\"'; got {text!r}.")
+        name, value = found.groups()
+        if name not in config:
+            raise InputError(f"the app has no setting {name!r}. {nearest(name, config)}")
+        try:
+            changed[name] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError as error:
+            raise InputError(f"{value} is no value for {name}; text needs quotes.") from error
+        rest = rest[found.end() :]
+    return changed

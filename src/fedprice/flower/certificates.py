@@ -1,0 +1,103 @@
+"""Certificates and node keys for a deployment on this machine, made for the occasion."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from typing import TYPE_CHECKING, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["write_certificates", "write_node_key"]
+
+_DAYS = 7
+
+
+def write_certificates(folder: Path) -> None:
+    """Write ca.crt, and server.pem with server.key for 127.0.0.1 and localhost."""
+    authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer = _name("fedprice, for the occasion")
+    local = x509.SubjectAlternativeName(
+        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+    )
+    root = _certificate(issuer, authority.public_key(), issuer, authority, ca=True)
+    leaf = _certificate(_name("localhost"), server.public_key(), issuer, authority, extra=local)
+    (folder / "ca.crt").write_bytes(root.public_bytes(serialization.Encoding.PEM))
+    (folder / "server.pem").write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
+    _write_private(
+        folder / "server.key",
+        server.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+def write_node_key(path: Path) -> None:
+    """Write the key by which a SuperNode is known to its SuperLink, and its public part (.pub)."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    _write_private(
+        path,
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        ),
+    )
+    public = key.public_key().public_bytes(
+        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+    )
+    path.with_suffix(".pub").write_bytes(public + b"\n")
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.touch(0o600)
+    path.write_bytes(content)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _certificate(
+    subject: x509.Name,
+    public: Any,
+    issuer: x509.Name,
+    authority: Any,
+    *,
+    ca: bool = False,
+    extra: x509.SubjectAlternativeName | None = None,
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=_DAYS))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()),
+            critical=False,
+        )
+    )
+    if extra is not None:
+        builder = builder.add_extension(extra, critical=False)
+    if ca:
+        usage = x509.KeyUsage(
+            digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
+            key_encipherment=False, data_encipherment=False, key_agreement=False,
+            encipher_only=False, decipher_only=False,
+        )  # fmt: skip
+        builder = builder.add_extension(usage, critical=True)
+    return builder.sign(authority, hashes.SHA256())

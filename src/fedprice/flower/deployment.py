@@ -1,0 +1,240 @@
+"""`Deployment`: a SuperLink and its SuperNodes as processes on this machine, up and down again.
+
+Everything listens on 127.0.0.1 and lives in one directory. All processes, and whatever they start,
+carry a mark in their environment, by which they are found and ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+from fedprice.flower.app import config_text
+from fedprice.flower.certificates import write_certificates, write_node_key
+from fedprice.flower.keys import write_keys
+from fedprice.flower.processes import (
+    DeploymentError,
+    descends,
+    end_marked,
+    flwr,
+    free_port,
+    marked,
+    offline,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from collections.abc import Callable
+
+    from fedprice.flower.app import FlowerApp
+
+__all__ = ["Deployment"]
+
+STAGGER = 1.0  # seconds between the starts of SuperNodes
+
+
+@dataclass
+class Deployment:
+    """A SuperLink with SuperNodes, for the time of a `with` block.
+
+    Parameters
+    ----------
+    folder
+        An empty or new directory for keys, certificates, logs and state.
+    clients
+        How many SuperNodes.
+    tls
+        Whether to use TLS and node authentication.
+    tell
+        Called with a line at each step.
+    """
+
+    folder: Path
+    clients: int
+    tls: bool = True
+    tell: Callable[[str], None] = lambda _: None
+    port: int = field(default=0, init=False)
+    _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    _mark: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
+
+    def __enter__(self) -> Deployment:
+        """Start everything."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise InputError(f"{self.folder} is not empty; choose another directory.")
+        try:
+            self._prepare()
+            self.start_link()
+            for n in range(self.clients):
+                if self.tls:
+                    public = str(self.folder / f"node-{n + 1}.pub")
+                    self.flwr("supernode", "register", public, "here", "--name", str(n + 1))
+            for n in range(self.clients):
+                self.start_node(n)
+                time.sleep(STAGGER)
+            self._await_nodes()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End everything, in the order of its dependence."""
+        self.tell("taking everything down")
+        for process in reversed(self._processes.values()):
+            with suppress(ProcessLookupError):
+                process.terminate()
+        until = time.monotonic() + 10
+        for process in self._processes.values():
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, until - time.monotonic()))
+        end_marked(self._mark)
+        for process in self._processes.values():
+            process.wait()
+
+    def run(self, app: FlowerApp, watch: Callable[[], None], *, timeout: float) -> str:
+        """Run an app, call `watch` now and then, and return how the run ended."""
+        started = json.loads(
+            self.flwr(
+                "run", str(app.folder), "here", "--run-config", config_text(app.config),
+                "--format", "json",
+            )
+        )  # fmt: skip
+        if not started.get("success"):
+            raise DeploymentError(f"the app did not start: {started.get('error-message', started)}")
+        until = time.monotonic() + timeout
+        while time.monotonic() < until:
+            watch()
+            runs = json.loads(self.flwr("ls", "here", "--format", "json"))["runs"]
+            (status,) = (run["status"] for run in runs if run["run-id"] == started["run-id"])
+            if str(status).startswith("finished"):
+                watch()
+                said = self.flwr("log", str(started["run-id"]), "here", "--show")
+                (self.folder / "run.log").write_text(said, "utf-8")
+                return str(status)
+            time.sleep(1.0)
+        self.flwr("stop", str(started["run-id"]), "here")
+        raise DeploymentError(f"the run was stopped: it took more than {timeout:g} s.")
+
+    def start_link(self) -> None:
+        """Start the SuperLink, and wait until it answers."""
+        command = [
+            "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
+            "--database", str(self.folder / "link.db"), "--isolation", "subprocess",
+            "--disable-runtime-dependency-installation",
+        ]  # fmt: skip
+        if self.tls:
+            command += [
+                "--ssl-ca-certfile", str(self.folder / "ca.crt"),
+                "--ssl-certfile", str(self.folder / "server.pem"),
+                "--ssl-keyfile", str(self.folder / "server.key"), "--enable-supernode-auth",
+            ]  # fmt: skip
+        else:
+            command.append("--insecure")
+        self._start("superlink", command)
+        self._await_port("superlink", self.port)
+
+    def start_node(self, number: int) -> None:
+        """Start a client's SuperNode, counted from 0."""
+        keys = self.folder / "keys" / f"client-{number + 1}"
+        config = {"partition-id": number, "num-partitions": self.clients, "keys": str(keys)}
+        command = [
+            "flower-supernode", "--superlink", f"127.0.0.1:{self.port}",
+            "--host", "127.0.0.1", "--port", str(free_port()),
+            "--node-config", config_text(config),
+        ]  # fmt: skip
+        if self.tls:
+            command += [
+                "--root-certificates", str(self.folder / "ca.crt"),
+                "--auth-supernode-private-key", str(self.folder / f"node-{number + 1}"),
+            ]  # fmt: skip
+        else:
+            command.append("--insecure")
+        self._start(f"node-{number + 1}", command)
+
+    def kill(self, name: str) -> None:
+        """End a process at once, as a crash would: "superlink" or "node-1" and so on."""
+        process = self._processes.pop(name)
+        group = [n for n in marked(self._mark) if descends(n, process.pid)]
+        for number in (process.pid, *group):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        process.wait()
+
+    def flwr(self, *arguments: str) -> str:
+        """Run Flower's command, and return what it prints."""
+        return flwr(arguments, self._environment("cli"), self.folder, timeout=120)
+
+    def _prepare(self) -> None:
+        if shutil.which("flower-superlink", path=offline(self.folder, "")["PATH"]) is None:
+            raise DeploymentError("there is no command flower-superlink beside this Python.")
+        self.port = free_port()
+        keys = self.folder / "keys"
+        names = [str(n + 1) for n in range(self.clients)]
+        write_keys(keys / "all", names)
+        for name in names:  # each client sees its own key and the server's public one
+            own = keys / f"client-{name}"
+            own.mkdir()
+            shutil.copy2(keys / "all" / f"client-{name}.key", own)
+            shutil.copy2(keys / "all" / "server.pub", own)
+            if self.tls:
+                write_node_key(self.folder / f"node-{name}")
+        connection = f'address = "127.0.0.1:{self.port}"\n'
+        if self.tls:
+            write_certificates(self.folder)
+            connection += f'root-certificates = "{self.folder / "ca.crt"}"\n'
+        else:
+            connection += "insecure = true\n"
+        home = self.folder / "homes" / "cli"
+        home.mkdir(parents=True)
+        (home / "config.toml").write_text(
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
+        )
+
+    def _environment(self, name: str) -> dict[str, str]:
+        return offline(self.folder / "homes" / name, self._mark)
+
+    def _start(self, name: str, command: list[str]) -> None:
+        self.tell(f"starting {name}")
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command,
+                env=self._environment(name),
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _await_port(self, name: str, port: int) -> None:
+        until = time.monotonic() + 60
+        while time.monotonic() < until and self._processes[name].poll() is None:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            time.sleep(0.2)
+        raise DeploymentError(f"the {name} did not start; see {self.folder / name}.log")
+
+    def _await_nodes(self) -> None:
+        until = time.monotonic() + 60 + 10 * self.clients
+        while time.monotonic() < until:
+            listed = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))
+            online = sum(node["status"] == "online" for node in listed["nodes"])
+            self.tell(f"{online} of {self.clients} SuperNodes online")
+            if online >= self.clients:
+                return
+            for name, process in self._processes.items():
+                if process.poll() is not None:
+                    raise DeploymentError(f"{name} ended; see {self.folder / name}.log")
+            time.sleep(1.0)
+        raise DeploymentError(f"not all SuperNodes came online; see the logs in {self.folder}")

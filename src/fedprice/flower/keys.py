@@ -1,0 +1,62 @@
+"""Signing keys in files: 64 hexadecimal digits, the private ones for their owner's eyes only."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+from fedprice.market.messages import SigningKey, require_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ["read_key", "read_public_key", "read_public_keys", "write_keys"]
+
+
+def write_keys(folder: Path, clients: Iterable[str]) -> None:
+    """Make keys for a server and its clients: NAME.key is private, NAME.pub is public."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("server", *(f"client-{client}" for client in clients)):
+        key = SigningKey()
+        private = folder / f"{name}.key"
+        if private.exists():
+            raise InputError(f"{private} exists; a key is not overwritten.")
+        handle = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(key.private.hex() + "\n")
+        (folder / f"{name}.pub").write_text(key.public.hex() + "\n")
+
+
+def read_key(path: Path) -> SigningKey:
+    """Read a private key."""
+    return SigningKey(_read(path))
+
+
+def read_public_key(path: Path) -> bytes:
+    """Read a public key."""
+    return _read(path)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        text = path.read_text().strip()
+    except OSError as error:
+        raise InputError(f"cannot read the key {path}: {error.strerror}.") from error
+    try:
+        require_digest("key", text)
+    except InputError:
+        raise InputError(f"{path} holds no key of 64 hexadecimal digits.") from None
+    return bytes.fromhex(text)
+
+
+def read_public_keys(folder: Path) -> dict[str, bytes]:
+    """Read the public keys of all clients in a directory, by client."""
+    found = {
+        path.stem.removeprefix("client-"): read_public_key(path)
+        for path in sorted(folder.glob("client-*.pub"))
+    }
+    if not found:
+        raise InputError(f"there are no keys client-NAME.pub in {folder}.")
+    return found
