@@ -55,19 +55,23 @@ class FlowerApp:
 
     def run_in_process(self) -> None:
         """Run the app's server and its clients in this process."""
-        sys.path.insert(0, str(self.folder))
-        try:
-            server, client = (self._component(name) for name in ("serverapp", "clientapp"))
-        finally:
-            sys.path.remove(str(self.folder))
+        server, client = (self._component(name) for name in ("serverapp", "clientapp"))
         if "clients" not in self.config:
             raise InputError("the app must say how many `clients` it has, in its settings.")
         InProcessGrid(client, int(self.config["clients"]), self.config).start(server)
 
+    def module(self, name: str) -> Any:
+        """Import a module of the app."""
+        sys.path.insert(0, str(self.folder))
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.path.remove(str(self.folder))
+
     def _component(self, name: str) -> Any:
         module, _, attribute = str(self.components.get(name, "")).partition(":")
         try:
-            return getattr(importlib.import_module(module), attribute)
+            return getattr(self.module(module), attribute)
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"cannot load the {name} of {self.folder}: {error}.") from error
 

@@ -33,8 +33,8 @@ from fedprice.flower.processes import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Callable
+    from pathlib import Path
 
     from fedprice.flower.app import FlowerApp
 
