@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test bench-learning bench-market bench-pricing clean
+.PHONY: demo test test-slow bench-flower bench-learning bench-market bench-pricing clean
 
 demo: $(VENV)/.installed-reproduce  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -14,16 +14,22 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	rm -f src/fedprice/learning/__pycache__/*.nb[ci]  # numba looks at the changes of one file only
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not slow"
+
+test-slow: $(VENV)/.installed-test  ## faults of real deployments: minutes
+	$(BIN)/pytest -m slow tests/flower
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
-	$(BIN)/python benchmarks/pricing.py
+	$(BIN)/python -m benchmarks.pricing
 
 bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
-	$(BIN)/python benchmarks/learning.py
+	$(BIN)/python -m benchmarks.learning
 
 bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes benchmarks/market.{md,json}
 	$(BIN)/python -m benchmarks.market
+
+bench-flower: $(VENV)/.installed-test  ## what the market costs on top of Flower; writes benchmarks/flower.{md,json}
+	$(BIN)/python -m benchmarks.flower
 
 # One stamp an extra: `make` installs again only when the requirements change.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python

@@ -23,12 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tests.market import kills
-from tests.market.flips import flips
-from tests.market.forgeries import forgeries
-from tests.market.markets import small_market
-from tests.market.operations import random_operations
-from tests.market.test_verify import rechain
 
 from fedprice.errors import FedpriceError
 from fedprice.market.audit import LevelAudit
@@ -38,6 +32,12 @@ from fedprice.market.ledger import Delivered, Ledger
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
 from fedprice.verify import Client, VerificationError, check_entries
+from tests.market import kills
+from tests.market.flips import flips
+from tests.market.forgeries import forgeries
+from tests.market.markets import small_market
+from tests.market.operations import random_operations
+from tests.market.test_verify import rechain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,6 +10,7 @@ shows heads, and signs what leaves. It keeps nothing between messages: a restart
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -133,9 +134,12 @@ class ParticipationMod:
 
     def _offer(self, message: Message, context: Context) -> Message:
         own = self._client(context)
-        signed = signed_of(message.content, "offer")
+        record = market_fields(message.content)
+        signed = signed_of(record, "offer")
         offer = _own_offer(own, signed)
-        impact = float(market_fields(message.content).get("impact", 0.0))
+        impact = record.get("impact")
+        if not isinstance(impact, float) or not 0 <= impact < math.inf:
+            raise RefusedError("the offer does not say what this client means to the model.")
         level = chosen_level(
             offer,
             cost=own.cost,
@@ -155,33 +159,30 @@ class ParticipationMod:
     def _train(self, message: Message, context: Context, call_next: Next) -> Message:
         own = self._client(context)
         offer, round_ = self._called(own, message)
-        before = the_arrays(message.content)
-        old = arrays_of(before)
         reply = call_next(message, context)
         if not isinstance(reply, Message):
             raise RefusedError("the app's train function returned no message.")
         if reply.has_error():
             return reply
-        after = the_arrays(reply.content)
-        update = arrays_of(after)
+        update = arrays_of(the_arrays(reply.content))
         if self._returns == "weights":
-            shapes = [array.shape for array in old]
-            if [array.shape for array in update] != shapes:
+            given = the_arrays(message.content)
+            old = arrays_of(given)
+            if [array.shape for array in update] != [array.shape for array in old]:
                 raise RefusedError("the app returned other arrays than it was given.")
             update = [new - w for new, w in zip(update, old, strict=True)]
-        named = next(iter(reply.content.array_records))
-        reply.content[named] = to_record(list(before.keys()), update)
+            named = next(iter(reply.content.array_records))
+            reply.content[named] = to_record(list(given.keys()), update)
         signed = own.key.sign(Update(offer.run, own.name, round_, arrays_hash(update)))
         reply.content[MARKET] = market_record(**signed_fields("update", signed))
         return reply
 
     def _called(self, own: Client, message: Message) -> tuple[Offer, int]:
         """Return the offer and the round of a call, if it follows from what this client signed."""
-        content = message.content
-        signed = signed_of(content, "offer")
+        record = market_fields(message.content)
+        signed = signed_of(record, "offer")
         offer = _own_offer(own, signed)
-        commitment: Commitment = signed_of(content, "commitment").open(Commitment, own.key.public)
-        record = market_fields(content)
+        commitment: Commitment = signed_of(record, "commitment").open(Commitment, own.key.public)
         round_, secret = record.get("round"), record.get("secret")
         mine = own_secret(own.key.private, signed.hash)
         if commitment.offer != signed.hash or commitment.secret != mine.hex():

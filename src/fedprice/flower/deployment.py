@@ -82,7 +82,7 @@ class Deployment:
             for n in range(self.clients):
                 self.start_node(n)
                 time.sleep(STAGGER)
-            self._await_nodes()
+            self.await_nodes()
         except BaseException:
             self.__exit__()
             raise
@@ -225,7 +225,8 @@ class Deployment:
             time.sleep(0.2)
         raise DeploymentError(f"the {name} did not start; see {self.folder / name}.log")
 
-    def _await_nodes(self) -> None:
+    def await_nodes(self) -> None:
+        """Wait until all SuperNodes are online."""
         until = time.monotonic() + 60 + 10 * self.clients
         while time.monotonic() < until:
             listed = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))

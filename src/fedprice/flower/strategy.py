@@ -24,6 +24,7 @@ from fedprice.flower.wire import (
     MARKET,
     Profile,
     arrays_of,
+    market_fields,
     market_record,
     signed_fields,
     signed_of,
@@ -195,7 +196,7 @@ class PricedParticipation(Strategy):
         )
         if self.market.round:
             self._restore(self.market)
-        return self._published()
+        return to_record(self._names, self._rounded())
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -237,7 +238,7 @@ class PricedParticipation(Strategy):
                 arrays = arrays_of(the_arrays(reply.content))
                 if market.accept(
                     client,
-                    signed_of(reply.content, "update"),
+                    signed_of(market_fields(reply.content), "update"),
                     arrays,
                     learning_rate=self.learning_rate(market.round),
                     local_steps=self.local_steps,
@@ -251,11 +252,11 @@ class PricedParticipation(Strategy):
         named = {f"model.{i}": array for i, array in enumerate(self._model)}
         named |= {f"step.{i}": array for i, array in enumerate(self.server_step.state)}
         np.savez(kept, **named)  # type: ignore[arg-type]
-        published = self._published()
+        model = self._rounded()
         for client, reason in market.refused.items():
             log(WARNING, "round %s: the update of %s is refused: %s", server_round, client, reason)
-        market.close_round(arrays_hash(arrays_of(published)), kept.getvalue())
-        return published, metrics
+        market.close_round(arrays_hash(model), kept.getvalue())
+        return to_record(self._names, model), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -317,7 +318,7 @@ class PricedParticipation(Strategy):
             try:
                 if reply.has_error():
                     raise RefusedError(reply.error.reason)
-                desk.accept(name, signed_of(reply.content, "commitment"), round_=0)
+                desk.accept(name, signed_of(market_fields(reply.content), "commitment"), round_=0)
             except RefusedError as error:
                 log(WARNING, "no commitment of %s: %s", name, error)
         agreement = Agreement.seal(self.key, offers, desk)
@@ -342,7 +343,7 @@ class PricedParticipation(Strategy):
             try:
                 if reply.has_error():
                     raise RefusedError(reply.error.reason)
-                signed = signed_of(reply.content, "profile")
+                signed = signed_of(market_fields(reply.content), "profile")
                 profile: Profile = signed.open(Profile, signed.key)
                 if profile.run != self.run:
                     raise RefusedError("its profile is for another run.")
@@ -404,9 +405,9 @@ class PricedParticipation(Strategy):
                 "set a norm cap."
             )
 
-    def _published(self) -> ArrayRecord:
-        arrays = [w.astype(kind) for w, kind in zip(self._model, self._dtypes, strict=True)]
-        return to_record(self._names, arrays)
+    def _rounded(self) -> Arrays:
+        """Return the model as clients get it, in its own precision."""
+        return [w.astype(kind) for w, kind in zip(self._model, self._dtypes, strict=True)]
 
     def _restore(self, market: MarketRun) -> None:
         kept = market.state
@@ -417,7 +418,7 @@ class PricedParticipation(Strategy):
             self._model = [stored[f"model.{i}"] for i in range(len(self._names))]
             steps = sum(name.startswith("step.") for name in names)
             self.server_step.state = [stored[f"step.{i}"] for i in range(steps)]
-        market.require_model(arrays_of(self._published()))
+        market.require_model(self._rounded())
 
     def _market(self) -> MarketRun:
         if self.market is None:

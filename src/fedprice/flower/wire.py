@@ -79,12 +79,12 @@ def signed_fields(name: str, signed: Signed) -> dict[str, bytes]:
 
 def market_fields(content: RecordDict) -> dict[str, Any]:
     """Return the market's record of a message as it came: any fields of any type."""
-    return dict(content.config_records.get(MARKET) or {})
+    found = content.get(MARKET)
+    return dict(found) if isinstance(found, ConfigRecord) else {}
 
 
-def signed_of(content: RecordDict, name: str) -> Signed:
-    """Return a signed message of the market's record, or refuse what is none."""
-    record = market_fields(content)
+def signed_of(record: dict[str, Any], name: str) -> Signed:
+    """Return a signed message of the market's fields, or refuse what is none."""
     text, signature, key = (record.get(f"{name}.{p}") for p in ("content", "signature", "key"))
     if not (isinstance(text, bytes) and isinstance(signature, bytes) and isinstance(key, bytes)):
         raise RefusedError(f"it has no signed {name}.")
@@ -93,7 +93,7 @@ def signed_of(content: RecordDict, name: str) -> Signed:
 
 def the_arrays(content: RecordDict) -> ArrayRecord:
     """Return the one ArrayRecord of a message."""
-    records = list(content.array_records.values())
+    records = [record for record in content.values() if isinstance(record, ArrayRecord)]
     if len(records) != 1:
         raise RefusedError(f"it has {len(records)} records of arrays, not 1.")
     return records[0]

@@ -6,6 +6,7 @@ import math
 import re
 import unicodedata
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from fedprice.errors import FedpriceError, InputError, require
@@ -101,7 +102,7 @@ class Signed:
         """The digest of the message, by which others refer to it."""
         return digest(self.content)
 
-    def open(self, kind: type[Any], key: bytes) -> Any:
+    def open(self, kind: Any, key: bytes) -> Any:
         """Return the message if it is of this kind and signed by this key.
 
         Raises
@@ -111,17 +112,7 @@ class Signed:
         """
         if self.key != key:
             raise RefusedError("it is signed by another key than the one registered.")
-        _verify(self)
-        try:
-            values = parsed(self.content)
-            if not isinstance(values, dict) or values.pop("kind", None) != kind.__name__:
-                raise RefusedError(f"it is no {kind.__name__.lower()}.")
-            wanted = {field.name for field in fields(kind)}
-            if set(values) != wanted:
-                raise RefusedError("its fields are not those of its kind.")
-            return kind(**values)
-        except InputError as error:
-            raise RefusedError(str(error)) from error
+        return _opened(self, kind)
 
 
 class SigningKey:
@@ -158,6 +149,21 @@ class SigningKey:
 
 def _ed25519() -> Any:
     return require("cryptography.hazmat.primitives.asymmetric.ed25519", "market")
+
+
+@lru_cache(maxsize=4096)  # the same offers and commitments come again every round
+def _opened(signed: Signed, kind: Any) -> Any:
+    """Return a message whose signature is valid; messages do not change, so they may be shared."""
+    _verify(signed)
+    try:
+        values = parsed(signed.content)
+        if not isinstance(values, dict) or values.pop("kind", None) != kind.__name__:
+            raise RefusedError(f"it is no {kind.__name__.lower()}.")
+        if set(values) != {field.name for field in fields(kind)}:
+            raise RefusedError("its fields are not those of its kind.")
+        return kind(**values)
+    except InputError as error:
+        raise RefusedError(str(error)) from error
 
 
 def _verify(signed: Signed) -> None:

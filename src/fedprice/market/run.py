@@ -13,7 +13,7 @@ from fedprice.market.audit import delivery_estimate
 from fedprice.market.ledger import Delivered, LedgerError
 from fedprice.market.messages import RefusedError
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.updates import UpdateDesk, arrays_hash, arrays_norm, shown_grad_norm
+from fedprice.market.updates import Update, UpdateDesk, arrays_hash, shown_grad_norm
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,14 +122,15 @@ class MarketRun:
         if client in self._joined or not self._is_asked(client):
             return False
         try:
-            self._desk.accept(client, self.round, signed, arrays)
+            norm = self._desk.accept(client, self.round, signed, arrays)
         except RefusedError as error:
             self.refuse(client, str(error))
             return False
         self.refused.pop(client, None)  # what came before may have been somebody else's
-        shown = shown_grad_norm(arrays_norm(arrays), learning_rate, local_steps)
+        shown = shown_grad_norm(norm, learning_rate, local_steps)
+        update: Update = signed.open(Update, signed.key)
         self._joined[client] = Delivered(
-            arrays_hash(arrays), repr(self.weight(client)), f"{shown:.6g}", signed.signature.hex()
+            update.arrays, repr(self.weight(client)), f"{shown:.6g}", signed.signature.hex()
         )
         return True
 

@@ -80,7 +80,8 @@ class UpdateDesk:
     >>> key, update = SigningKey(), [np.ones(3, np.float32)]
     >>> desk = UpdateDesk("run-1", ModelSchema.of(update), {"alice": key.public}, norm_cap=10.0)
     >>> signed = key.sign(Update("run-1", "alice", 0, arrays_hash(update)))
-    >>> desk.accept("alice", 0, signed, update)
+    >>> round(desk.accept("alice", 0, signed, update), 3)
+    1.732
     >>> desk.accept("alice", 0, signed, update)
     Traceback (most recent call last):
     ...
@@ -95,8 +96,8 @@ class UpdateDesk:
 
     def accept(
         self, client: str, round_: int, signed: Signed, arrays: Sequence[npt.NDArray[Any]]
-    ) -> None:
-        """Return if an update may touch the model; refuse it with a reason otherwise.
+    ) -> float:
+        """Return the norm of an update that may touch the model; refuse it with a reason otherwise.
 
         Parameters
         ----------
@@ -139,6 +140,7 @@ class UpdateDesk:
         if update.arrays in self.seen:
             raise RefusedError("it is the same as an earlier update.")
         self.seen.add(update.arrays)
+        return norm
 
 
 def shown_grad_norm(update_norm: float, learning_rate: float, local_steps: int) -> float:

@@ -1,0 +1,1 @@
+"""Figures that the project stands by, each a script: `make bench-…`."""

@@ -1,0 +1,1 @@
+"""A small PyTorch model whose clients are paid."""
