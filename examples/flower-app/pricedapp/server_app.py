@@ -29,6 +29,7 @@ def main(grid: Grid, context: Context) -> None:
         local_steps=training.local_steps,
         wait=float(config["wait"]),
         round_timeout=float(config["round-timeout"]),
+        at_once=int(config["at-once"]),
         fund=True,  # it is an example: the money comes from nowhere
         task=run_fingerprint(
             federation, 1.0, training=training, aggregator=HorvitzThompson(), clock=None, seed=seed

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +90,14 @@ def up(
         typer.Option(metavar="DIR", help="Keep keys, logs and the ledger in this directory."),
     ] = None,
     run_config: RunConfig = "",
+    netns: Annotated[
+        bool,
+        typer.Option("--netns", help="Put each client into a network namespace of its own (root)."),
+    ] = False,
+    bandwidth: Annotated[
+        float, typer.Option(min=0.01, help="Of each namespace, in megabits a second.")
+    ] = 20.0,
+    delay: Annotated[float, typer.Option(min=0, help="Of each namespace, in milliseconds.")] = 20.0,
     timeout: Annotated[
         float, typer.Option(min=1, help="The most seconds the run may take.")
     ] = 3600,
@@ -97,13 +108,18 @@ def up(
         chosen = _app(app, run_config)
         url = ledger or f"sqlite:///{folder / 'market.db'}"
         chosen.config.update(clients=clients, rounds=rounds, ledger=url)
+        if "at-once" in chosen.config and "at-once=" not in run_config:
+            chosen.config["at-once"] = 2 * (os.cpu_count() or 1)  # every message starts a process
         if "keys=" not in run_config:
             chosen.config["keys"] = str(folder / "keys" / "all")
-        _deploy(chosen, folder, tls, timeout)
+        _deploy(chosen, folder, tls, timeout, (bandwidth, delay) if netns else None)
 
 
-def _deploy(app: FlowerApp, folder: Path, tls: bool, timeout: float) -> None:
+def _deploy(
+    app: FlowerApp, folder: Path, tls: bool, timeout: float, shape: tuple[float, float] | None
+) -> None:
     from fedprice.flower.deployment import Deployment
+    from fedprice.flower.namespaces import Namespaces
     from fedprice.flower.processes import DeploymentError
     from fedprice.flower.watch import Watch
 
@@ -114,8 +130,15 @@ def _deploy(app: FlowerApp, folder: Path, tls: bool, timeout: float) -> None:
 
     url, run = str(app.config["ledger"]), str(app.config["run"])
     watch = Watch(url, run, lambda line: stdout().print(line, markup=False, soft_wrap=True))
+    clients = int(app.config["clients"])
     try:
-        with Deployment(folder, int(app.config["clients"]), tls, tell) as deployment:
+        with ExitStack() as stack:
+            network = None
+            if shape is not None:
+                made = Namespaces(secrets.token_hex(4), clients, *shape, tell)
+                network = stack.enter_context(made)
+            deployment = Deployment(folder, clients, tls, tell, network)
+            stack.enter_context(deployment)
             ended = deployment.run(app, watch, timeout=timeout)
     except KeyboardInterrupt as error:
         raise StoppedError("stopped; all processes are down.") from error

@@ -19,12 +19,12 @@ __all__ = ["write_certificates", "write_node_key"]
 _DAYS = 7
 
 
-def write_certificates(folder: Path) -> None:
-    """Write ca.crt, and server.pem with server.key for 127.0.0.1 and localhost."""
+def write_certificates(folder: Path, address: str = "127.0.0.1") -> None:
+    """Write ca.crt, and server.pem with server.key for an address and localhost."""
     authority, server = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = _name("fedprice, for the occasion")
     local = x509.SubjectAlternativeName(
-        [x509.IPAddress(ipaddress.ip_address("127.0.0.1")), x509.DNSName("localhost")]
+        [x509.IPAddress(ipaddress.ip_address(address)), x509.DNSName("localhost")]
     )
     root = _certificate(issuer, authority.public_key(), issuer, authority, ca=True)
     leaf = _certificate(_name("localhost"), server.public_key(), issuer, authority, extra=local)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fedprice.flower.app import FlowerApp
+    from fedprice.flower.namespaces import Namespaces
 
 __all__ = ["Deployment"]
 
@@ -57,12 +58,15 @@ class Deployment:
         Whether to use TLS and node authentication.
     tell
         Called with a line at each step.
+    network
+        Namespaces to put the clients into; None leaves them on 127.0.0.1.
     """
 
     folder: Path
     clients: int
     tls: bool = True
     tell: Callable[[str], None] = lambda _: None
+    network: Namespaces | None = None
     port: int = field(default=0, init=False)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
@@ -102,6 +106,11 @@ class Deployment:
         for process in self._processes.values():
             process.wait()
 
+    @property
+    def host(self) -> str:
+        """Where the SuperLink listens."""
+        return "127.0.0.1" if self.network is None else self.network.address
+
     def run(self, app: FlowerApp, watch: Callable[[], None], *, timeout: float) -> str:
         """Run an app, call `watch` now and then, and return how the run ended."""
         started = json.loads(
@@ -129,7 +138,7 @@ class Deployment:
     def start_link(self) -> None:
         """Start the SuperLink, and wait until it answers."""
         command = [
-            "flower-superlink", "--host", "127.0.0.1", "--port", str(self.port),
+            "flower-superlink", "--host", self.host, "--port", str(self.port),
             "--database", str(self.folder / "link.db"), "--isolation", "subprocess",
             "--disable-runtime-dependency-installation",
         ]  # fmt: skip
@@ -149,7 +158,7 @@ class Deployment:
         keys = self.folder / "keys" / f"client-{number + 1}"
         config = {"partition-id": number, "num-partitions": self.clients, "keys": str(keys)}
         command = [
-            "flower-supernode", "--superlink", f"127.0.0.1:{self.port}",
+            "flower-supernode", "--superlink", f"{self.host}:{self.port}",
             "--host", "127.0.0.1", "--port", str(free_port()),
             "--node-config", config_text(config),
         ]  # fmt: skip
@@ -160,7 +169,8 @@ class Deployment:
             ]  # fmt: skip
         else:
             command.append("--insecure")
-        self._start(f"node-{number + 1}", command)
+        inside = [] if self.network is None else self.network.prefix(number)
+        self._start(f"node-{number + 1}", inside + command)
 
     def kill(self, name: str) -> None:
         """End a process at once, as a crash would: "superlink" or "node-1" and so on."""
@@ -189,9 +199,9 @@ class Deployment:
             shutil.copy2(keys / "all" / "server.pub", own)
             if self.tls:
                 write_node_key(self.folder / f"node-{name}")
-        connection = f'address = "127.0.0.1:{self.port}"\n'
+        connection = f'address = "{self.host}:{self.port}"\n'
         if self.tls:
-            write_certificates(self.folder)
+            write_certificates(self.folder, self.host)
             connection += f'root-certificates = "{self.folder / "ca.crt"}"\n'
         else:
             connection += "insecure = true\n"
@@ -220,7 +230,7 @@ class Deployment:
     def _await_port(self, name: str, port: int) -> None:
         until = time.monotonic() + 60
         while time.monotonic() < until and self._processes[name].poll() is None:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            with suppress(OSError), socket.create_connection((self.host, port), timeout=1):
                 return
             time.sleep(0.2)
         raise DeploymentError(f"the {name} did not start; see {self.folder / name}.log")

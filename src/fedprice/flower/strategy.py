@@ -79,6 +79,8 @@ class PricedParticipation(Strategy):
         The largest norm of an update that is accepted.
     wait, round_timeout
         Seconds to wait for clients to show up, and for the replies of a round.
+    at_once
+        How many messages may be under way, for many clients on few cores; 0 for all.
     evaluate_clients
         Whether clients evaluate the model after each round.
     fund
@@ -103,6 +105,7 @@ class PricedParticipation(Strategy):
         norm_cap: float = math.inf,
         wait: float = 120.0,
         round_timeout: float = 600.0,
+        at_once: int = 0,
         evaluate_clients: bool = False,
         fund: bool = False,
         task: str = "0" * 64,
@@ -112,6 +115,7 @@ class PricedParticipation(Strategy):
         self.learning_rate, self.local_steps = learning_rate, local_steps
         self.server_step = server_step or Plain()
         self.norm_cap, self.wait, self.round_timeout = norm_cap, wait, round_timeout
+        self.at_once = at_once
         self.evaluate_clients, self.fund, self.task = evaluate_clients, fund, task
         self.market: MarketRun | None = None
         self._public = dict(keys or {})  # registered, or seen first
@@ -372,19 +376,22 @@ class PricedParticipation(Strategy):
 
         Flower's own `send_and_receive` looks for replies every three seconds only.
         """
-        if not messages:
-            return []
-        waiting = {name for name in grid.push_messages(messages) if name}
-        replies: list[Message] = []
+        left, waiting, replies = list(messages), set[str](), list[Message]()
         until, pause = time.monotonic() + self.round_timeout, 0.02
-        while True:
+        while left or waiting:
+            room = (self.at_once or len(messages)) - len(waiting)
+            some, left = left[:room], left[room:]
+            if some:
+                waiting |= {name for name in grid.push_messages(some) if name}
             for reply in grid.pull_messages(list(waiting)):
                 waiting.discard(reply.metadata.reply_to_message_id)
                 replies.append(reply)
-            if not waiting or time.monotonic() > until:
-                return replies
-            time.sleep(pause)
-            pause = min(1.5 * pause, 0.5)
+            if time.monotonic() > until:
+                break
+            if waiting:
+                time.sleep(pause)
+                pause = min(1.5 * pause, 0.5)
+        return replies
 
     def _message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
         return Message(content, node, kind, ttl=self.round_timeout, group_id=group)
