@@ -26,11 +26,9 @@ def evil(message, context, call_next):
     if kind in ("hangs", "killed"):
         time.sleep(300)
     reply = call_next(message, context)
+    if kind in ("not finite", "wrong shape"):
+        return reply  # the inner mod did it, before it was signed
     update = reply.content["arrays"]["weights"].numpy()
-    if kind == "not finite":
-        update = update * np.float32("nan")
-    if kind == "wrong shape":
-        update = update[:, :5]
     if kind == "forged":
         update = update * np.float32(2)
     if kind == "replayed":
@@ -41,6 +39,16 @@ def evil(message, context, call_next):
         context.state["signed"] = reply.content["fedprice"]
         return reply
     reply.content["arrays"] = ArrayRecord({{"weights": Array(update)}})
+    return reply
+
+
+def inner(message, context, call_next):
+    kind = KINDS[int(context.node_config["partition-id"]) % len(KINDS)]
+    reply = call_next(message, context)
+    if message.metadata.message_type == "train" and kind in ("not finite", "wrong shape"):
+        update = reply.content["arrays"]["weights"].numpy()
+        update = update * np.float32("nan") if kind == "not finite" else update[:, :5]
+        reply.content["arrays"] = ArrayRecord({{"weights": Array(update)}})
     return reply
 '''
 
@@ -53,8 +61,8 @@ def faulty_app(folder: Path) -> Path:
     client = package / "client_app.py"
     text = client.read_text()
     assert "ClientApp(mods=[market])" in text
-    text = text.replace("ClientApp(mods=[market])", "ClientApp(mods=[evil, market])")
+    text = text.replace("ClientApp(mods=[market])", "ClientApp(mods=[evil, market, inner])")
     client.write_text(
-        text.replace("market = Part", "from pricedapp.faults import evil\n\nmarket = Part")
+        text.replace("market = Part", "from pricedapp.faults import evil, inner\n\nmarket = Part")
     )
     return folder

@@ -74,7 +74,7 @@ def test_a_deployment_with_tls_and_node_authentication(tmp_path: Path, engine: l
     """Four SuperNodes; the market's keys from the seed, so that the ledger is the same."""
     app, told = example(tmp_path), list[str]()
     watch = Watch(app.config["ledger"], "same", told.append)
-    with Deployment(tmp_path / "work", 4) as deployment:
+    with Deployment(tmp_path / "work", 4, market_keys=False) as deployment:
         assert deployment.run(app, watch, timeout=300) == "finished:completed"
         there = marked(deployment._mark)
         assert len(there) > 4

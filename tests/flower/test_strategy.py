@@ -1,13 +1,21 @@
 """The market on Flower, in process: the same coins, model and ledger as on the fast engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
 
 from fedprice.errors import FedpriceError
-from fedprice.flower import Client, InProcessGrid, Momentum, PostedPrice, PricedParticipation
+from fedprice.flower import (
+    Client,
+    InProcessGrid,
+    Momentum,
+    ParticipationMod,
+    PostedPrice,
+    PricedParticipation,
+)
 from fedprice.flower.wire import to_record
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import SigningKey
@@ -37,11 +45,11 @@ def test_the_same_model_and_ledger_as_the_engine() -> None:
 def test_nobody_with_tails_is_contacted() -> None:
     ledger, grid = Ledger("sqlite://"), InProcessGrid(client_app(), 4)
     run(grid, ledger)
-    calls = [m for m in grid.sent if m.metadata.message_type == "train"]
+    calls = [kind for kind, _ in grid.sent if kind == "train"]
     clients = ledger.verify().runs["run"].clients.values()
     assert len(calls) == sum(own.heads for own in clients)
     assert len(calls) < 4 * ROUNDS
-    asked = [m.metadata.message_type for m in grid.sent if m.metadata.message_type != "train"]
+    asked = [kind for kind, _ in grid.sent if kind != "train"]
     assert asked == ["query.profile"] * 4 + ["query.offer"] * 4
 
 
@@ -85,6 +93,8 @@ FAULTS = {
     "returns nothing": (silent, "failed"),
     "not finite": (sending(lambda: np.full(SHAPE, np.nan, np.float32)), "not finite"),
     "another shape": (sending(lambda: np.zeros((3, 3), np.float32)), "of shape"),
+    "too large": (sending(lambda: np.full(SHAPE, 3e38, np.float32)), "too large"),
+    "beyond the cap": (sending(lambda: np.full(SHAPE, 1e7, np.float32)), "above the cap"),
     "another type": (sending(lambda: np.zeros(SHAPE)), "is <f8"),
     "always the same": (sending(lambda: np.ones(SHAPE, np.float32)), "same as an earlier"),
 }
@@ -158,10 +168,11 @@ def test_a_client_refuses_what_it_did_not_sign() -> None:
     ours = strategy(ledger)
     arrays = ours.agree(grid, initial(), ROUNDS)
     sent = ours.configure_train(1, arrays, {}, grid)  # type: ignore[arg-type]
-    (call, *_) = (m for m in sent if m.metadata.dst_node_id == 1000)
+    node = next(m.metadata.dst_node_id for m in sent if tails(ours, m.metadata.dst_node_id))
+    (call,) = (m for m in sent if m.metadata.dst_node_id == node)
     for change, reason in (
         ({"round": -1}, "no such round"),
-        ({"round": next_tails(ours, "alice")}, "shows tails"),
+        ({"round": tails(ours, node)[0]}, "shows tails"),
         ({"secret": bytes(32)}, "not the one it committed to"),
         ({"secret": "x"}, "not the one it committed to"),
         ({"offer.key": bytes(32)}, "another key"),
@@ -172,15 +183,162 @@ def test_a_client_refuses_what_it_did_not_sign() -> None:
         content = RecordDict(dict(call.content))
         record = dict(call.content.config_records["fedprice"]) | change
         content["fedprice"] = type(call.content.config_records["fedprice"])(record)
-        (reply,) = grid.send_and_receive([Message(content, 1000, "train")])
+        (reply,) = grid.send_and_receive([Message(content, node, "train")])
         assert reply.has_error()
         assert reason in str(reply.error.reason)
 
 
-def next_tails(ours: PricedParticipation, name: str) -> int:
+def tails(ours: PricedParticipation, node: int) -> list[int]:
+    """The rounds in which a node's coin shows tails."""
     assert ours.market is not None
-    coins = ours.market.agreement.coins[name]
-    return next(r for r in range(ROUNDS) if not coins.heads(r))
+    coins = ours.market.agreement.coins[NAMES[node - InProcessGrid.FIRST]]
+    return [r for r in range(ROUNDS) if not coins.heads(r)]
+
+
+class Moody(InProcessGrid):
+    """A grid on which some messages are answered otherwise, or not at all."""
+
+    def __init__(self, mood: Callable[[Message, Message], Message | None]) -> None:
+        super().__init__(client_app(), 4)
+        self._mood = mood
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            ids += super().push_messages([message])
+            changed = self._mood(message, self._replies[ids[-1]])
+            if changed is None:
+                del self._replies[ids[-1]]
+            else:
+                self._replies[ids[-1]] = changed
+        return ids
+
+
+def test_a_client_that_hangs_holds_up_nobody() -> None:
+    """With one message under way at a time, the others are still asked."""
+
+    def mood(message: Message, reply: Message) -> Message | None:
+        hangs = message.metadata.message_type == "train" and message.metadata.dst_node_id == 1002
+        return None if hangs else reply
+
+    ledger = Ledger("sqlite://")
+    run(Moody(mood), ledger, at_once=1, round_timeout=0.1)
+    clients = ledger.verify().runs["run"].clients
+    assert clients["<b>bob</b>"].missed == ROUNDS
+    assert all(own.missed == 0 for name, own in clients.items() if name != "<b>bob</b>")
+
+
+def test_whoever_does_not_answer_at_first_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedprice.flower.strategy.ASK_AGAIN", 0.1)
+    failed: list[int] = []
+
+    def mood(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "query.profile" and len(failed) < 3:
+            failed.append(message.metadata.dst_node_id)
+            return Message(Error(0, "a hiccup"), reply_to=message)
+        return reply
+
+    ledger = Ledger("sqlite://")
+    run(Moody(mood), ledger)
+    assert len(failed) == 3
+    assert len(ledger.verify().runs["run"].clients) == 4
+
+
+def test_nobody_can_answer_with_anothers_profile() -> None:
+    """A node that repeats what bob said is not bob, and bob keeps his address."""
+    said: list[Message] = []
+
+    def mood(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "query.profile":
+            if message.metadata.dst_node_id == 1002:
+                said.append(reply)
+            elif message.metadata.dst_node_id == 1003 and said:
+                return Message(said[0].content, reply_to=message)
+        return reply
+
+    ledger = Ledger("sqlite://")
+    with pytest.raises(FedpriceError, match="only 3 of 4"):
+        run(Moody(mood), ledger, wait=0.0)
+
+
+def test_other_data_than_it_was_priced_for() -> None:
+    """A client that commits to more samples than it declared is not in the run."""
+    asked: list[int] = []
+
+    def greedy(context: Context) -> Client:
+        own = client_of(context)
+        if own.name != "alice":
+            return own
+        asked.append(1)
+        return Client(**(vars(own) | {"samples": own.samples * (1 + 9 * (len(asked) > 1))}))
+
+    ledger = Ledger("sqlite://")
+    run(InProcessGrid(client_app(client=greedy), 4), ledger)
+    assert "alice" not in ledger.verify().runs["run"].clients
+
+
+def test_a_resumed_run_knows_its_clients_keys() -> None:
+    """Even where keys are taken as they come: an impostor is turned away after a restart."""
+    ledger = Ledger("sqlite://")
+    first, grid = strategy(ledger), InProcessGrid(client_app(), 4)
+    arrays = first.agree(grid, initial(), ROUNDS)
+    sent = first.configure_train(1, arrays, {}, grid)  # type: ignore[arg-type]
+    first.aggregate_train(1, grid.send_and_receive(sent))
+
+    def impostor(context: Context) -> Client:
+        own = client_of(context)
+        if own.name == "<b>bob</b>":
+            return Client(**(vars(own) | {"key": SigningKey(bytes([66]) * 32)}))
+        return own
+
+    run(InProcessGrid(client_app(client=impostor), 4), ledger, wait=0.1)
+    bob = ledger.verify().runs["run"].clients["<b>bob</b>"]
+    assert (bob.joined, bob.missed) == (1, ROUNDS - 1)
+    with pytest.raises(FedpriceError, match="begun with other rounds"):
+        run(InProcessGrid(client_app(), 4), ledger, key=SigningKey(bytes([5]) * 32))
+
+
+ODD: list[np.ndarray] = [
+    np.array(0.5, np.float32), np.arange(3), np.zeros((0, 2), np.float32), np.ones(2, "<f2"),
+]  # fmt: skip
+
+
+def test_models_of_any_real_arrays() -> None:
+    """Scalars, counters, empty and half-precision arrays, in a model of several."""
+    names = ["scale", "count", "none", "half"]
+
+    def handle(message: Message, context: Context) -> Message:
+        n = int(context.node_config["partition-id"])
+        round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+        arrays = [record.numpy() for record in message.content.array_records["arrays"].values()]
+        moved = [
+            np.asarray(a + a.dtype.type(1 + n) * (1 if a.dtype.kind == "i" else round_ / 64))
+            for a in arrays
+        ]
+        new = [a.astype(old.dtype) for a, old in zip(moved, arrays, strict=True)]
+        return Message(RecordDict({"arrays": to_record(names, new)}), reply_to=message)
+
+    market = ParticipationMod(client_of)  # returns weights
+    app = ClientApp(mods=[market])
+    market.answer(app)
+    app.train()(handle)
+    ledger = Ledger("sqlite://")
+    result = strategy(ledger).start(InProcessGrid(app, 4), to_record(names, ODD), num_rounds=3)
+    ended = [array.numpy() for array in result.arrays.values()]
+    assert [(a.dtype, a.shape) for a in ended] == [(a.dtype, a.shape) for a in ODD]
+    assert ended[0] > ODD[0]
+    assert (ended[1] > ODD[1]).all()
+    assert sum(own.joined for own in ledger.verify().runs["run"].clients.values()) > 3
+
+
+def test_swapped_layers_are_refused() -> None:
+    def handle(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"arrays": to_record(["other"], [ODD[0]])}), reply_to=message)
+
+    ledger = Ledger("sqlite://")
+    run(InProcessGrid(client_app(handle), 4), ledger)
+    clients = ledger.verify().runs["run"].clients.values()
+    assert sum(own.joined for own in clients) == 0
 
 
 def test_private_clients_take_a_posted_price() -> None:

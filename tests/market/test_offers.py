@@ -19,7 +19,7 @@ SERVER, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)])
 OFFER = Offer(
     run="run-1", client="alice", price=-3_000_000, level_cap=LEVEL_ONE // 2, rounds=100,
-    deadline=0, unit="CREDIT", schema=SCHEMA.content(), task="0" * 64,
+    deadline=0, unit="CREDIT", schema=SCHEMA.content(), task="0" * 64, impact="0.5",
     coin_hash=secret_hash(bytes(32)),
 )  # fmt: skip
 OFFERS = {
@@ -169,7 +169,16 @@ def test_bad_commitments() -> None:
 
 def test_other_terms_have_other_coins() -> None:
     """Whoever has seen the secret of one offer knows nothing of the next."""
-    make = partial(make_offers, SERVER, "run", rounds=5, unit="EUR", schema=SCHEMA, task="0" * 64)
+    make = partial(
+        make_offers,
+        SERVER,
+        "run",
+        rounds=5,
+        unit="EUR",
+        schema=SCHEMA,
+        task="0" * 64,
+        impacts={"alice": 0.5},
+    )
     first, second, again = (
         make({"alice": Terms(price, LEVEL_ONE)})["alice"].open(Offer, SERVER.public)
         for price in (1, 2, 1)

@@ -268,7 +268,7 @@ def test_a_client_may_choose_less() -> None:
     for own, cost, level in zip(offers, outcome.game.clients.cost, outcome.levels, strict=True):
         if own.price > 0:
             schema, zero = ModelSchema([], [], []).content(), "0" * 64
-            offer = Offer("run", "a", own.price, LEVEL_ONE, 5, 0, "EUR", schema, zero, zero)
-            chosen = chosen_level(offer, cost=2 * cost, value_impact=0.0)
+            offer = Offer("run", "a", own.price, LEVEL_ONE, 5, 0, "EUR", schema, zero, "0", zero)
+            chosen = chosen_level(offer, cost=2 * cost, value=0.0)
             assert chosen / LEVEL_ONE == pytest.approx(own.price / MICRO / (4 * cost), rel=1e-6)
             assert chosen / LEVEL_ONE < level

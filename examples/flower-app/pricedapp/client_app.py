@@ -16,11 +16,11 @@ def client(context: Context) -> Client:
     n, config = int(context.node_config["partition-id"]), context.run_config
     name, seed = str(n + 1), int(config["seed"])
     costs, values = costs_and_values(int(config["clients"]), seed)
-    if config["keys"]:
-        keys = str(context.node_config.get("keys", config["keys"]))
-        key = read_key(Path(keys) / f"client-{name}.key")
-        server = read_public_key(Path(keys) / "server.pub")
-    else:
+    keys = context.node_config.get("keys")  # the node's own setting: the server has no say in it
+    if keys:
+        key = read_key(Path(str(keys)) / f"client-{name}.key")
+        server = read_public_key(Path(str(keys)) / "server.pub")
+    else:  # a simulation: anybody can compute these
         key, server = simulation_key(seed, f"client {name}"), None
     return Client(
         name=name,

@@ -1,5 +1,6 @@
 """The server: a strategy that buys participation, and pays through a ledger."""
 
+import os
 from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, Context, MetricRecord
@@ -19,7 +20,7 @@ def main(grid: Grid, context: Context) -> None:
     config, training = context.run_config, training_of(context)
     federation, keys, seed = federation_of(context), str(config["keys"]), int(config["seed"])
     strategy = PricedParticipation(
-        str(config["ledger"]),
+        os.environ.get("FEDPRICE_LEDGER") or str(config["ledger"]),  # clients see the settings
         str(config["run"]),
         key=read_key(Path(keys) / "server.key") if keys else simulation_key(seed, "server"),
         keys=read_public_keys(Path(keys)) if keys else None,

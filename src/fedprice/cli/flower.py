@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import signal
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -107,11 +108,16 @@ def up(
         folder = (work or Path(spare) / "work").resolve()
         chosen = _app(app, run_config)
         url = ledger or f"sqlite:///{folder / 'market.db'}"
-        chosen.config.update(clients=clients, rounds=rounds, ledger=url)
-        if "at-once" in chosen.config and "at-once=" not in run_config:
-            chosen.config["at-once"] = 2 * (os.cpu_count() or 1)  # every message starts a process
-        if "keys=" not in run_config:
-            chosen.config["keys"] = str(folder / "keys" / "all")
+        settings = {
+            "clients": clients,
+            "rounds": rounds,
+            "ledger": url,
+            "keys": str(folder / "keys" / "all"),
+            "at-once": 2 * (os.cpu_count() or 1),  # every message starts a process
+        }
+        for name, value in settings.items():
+            if name in chosen.config:
+                chosen.config[name] = value
         _deploy(chosen, folder, tls, timeout, (bandwidth, delay) if netns else None)
 
 
@@ -131,6 +137,7 @@ def _deploy(
     url, run = str(app.config["ledger"]), str(app.config["run"])
     watch = Watch(url, run, lambda line: stdout().print(line, markup=False, soft_wrap=True))
     clients = int(app.config["clients"])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with ExitStack() as stack:
             network = None

@@ -7,13 +7,11 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from fedprice.errors import InputError, nearest
 from fedprice.flower.grid import InProcessGrid
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["FlowerApp", "config_text"]
 
@@ -50,8 +48,12 @@ class FlowerApp:
             ) from error
         except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"{folder / 'pyproject.toml'} is not that of a Flower app.") from error
-        config = _flat(own.get("config", {}))
-        return cls(folder.resolve(), _changed(config, run_config), components)
+        config = _changed(_flat(own.get("config", {})), run_config)
+        ledger = str(config.get("ledger", ""))
+        if ledger.startswith("sqlite:///"):  # its processes have other directories than this one
+            path = Path(ledger.removeprefix("sqlite:///")).resolve()
+            config["ledger"] = f"sqlite:///{path}"
+        return cls(folder.resolve(), config, components)
 
     def run_in_process(self) -> None:
         """Run the app's server and its clients in this process."""
@@ -90,7 +92,11 @@ def config_text(config: dict[str, Any]) -> str:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    if '"' in value or "\\" in value or not value.isprintable():
+        raise InputError(f"a setting cannot hold quotes or backslashes; got {value!r}.")
+    return f'"{value}"'
 
 
 def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -10,16 +10,17 @@ shows heads, and signs what leaves. It keeps nothing between messages: a restart
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError
 from fedprice.flower.wire import (
     MARKET,
     Profile,
+    Question,
     arrays_of,
     declined,
     market_fields,
@@ -60,7 +61,7 @@ class Client:
     cost, value, cost_exponent
         c, v and τ: what joining every round costs it, and what a unit less of loss is worth to it.
     server
-        The public key of the server it deals with; None takes the first that asks.
+        The public key of the server it deals with; None takes any that asks.
     reveals
         Whether it tells the server its cost and value (a run with full information).
     """
@@ -121,9 +122,11 @@ class ParticipationMod:
 
     def _profile(self, message: Message, context: Context) -> Message:
         own = self._client(context)
-        run = str(market_fields(message.content).get("run", ""))
+        signed = signed_of(market_fields(message.content), "question")
+        question: Question = signed.open(Question, own.server or signed.key)
         profile = Profile(
-            run=run,
+            run=question.run,
+            nonce=question.nonce,
             client=own.name,
             samples=own.samples,
             grad_norm=repr(float(own.grad_norm)),
@@ -137,13 +140,10 @@ class ParticipationMod:
         record = market_fields(message.content)
         signed = signed_of(record, "offer")
         offer = _own_offer(own, signed)
-        impact = record.get("impact")
-        if not isinstance(impact, float) or not 0 <= impact < math.inf:
-            raise RefusedError("the offer does not say what this client means to the model.")
         level = chosen_level(
             offer,
             cost=own.cost,
-            value_impact=own.value * impact,
+            value=own.value,
             cost_exponent=own.cost_exponent,
         )
         kept = context.state.config_records.get(MARKET)
@@ -153,7 +153,8 @@ class ParticipationMod:
         answered = answer(
             own.key, signed, level, samples=own.samples, grad_norm=float(own.grad_norm)
         )
-        context.state[MARKET] = market_record(**{f"offer of {offer.run}": signed.hash})
+        known = {} if kept is None else dict(kept)
+        context.state[MARKET] = market_record(**known | {f"offer of {offer.run}": signed.hash})
         return _reply(message, **signed_fields("commitment", answered))
 
     def _train(self, message: Message, context: Context, call_next: Next) -> Message:
@@ -164,13 +165,18 @@ class ParticipationMod:
             raise RefusedError("the app's train function returned no message.")
         if reply.has_error():
             return reply
-        update = arrays_of(the_arrays(reply.content))
+        record = the_arrays(reply.content)
+        update = arrays_of(record)
+        if list(record.keys()) != offer.schema["names"]:
+            raise RefusedError("the app returned arrays of other names than it was given.")
         if self._returns == "weights":
             given = the_arrays(message.content)
             old = arrays_of(given)
             if [array.shape for array in update] != [array.shape for array in old]:
                 raise RefusedError("the app returned other arrays than it was given.")
-            update = [new - w for new, w in zip(update, old, strict=True)]
+            update = [
+                np.asarray(new - w, dtype=w.dtype) for new, w in zip(update, old, strict=True)
+            ]
             named = next(iter(reply.content.array_records))
             reply.content[named] = to_record(list(given.keys()), update)
         signed = own.key.sign(Update(offer.run, own.name, round_, arrays_hash(update)))

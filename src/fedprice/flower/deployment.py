@@ -16,7 +16,8 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import InputError
 from fedprice.flower.app import config_text
@@ -30,11 +31,11 @@ from fedprice.flower.processes import (
     free_port,
     marked,
     offline,
+    undisturbed,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from fedprice.flower.app import FlowerApp
     from fedprice.flower.namespaces import Namespaces
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Deployment"]
 
 STAGGER = 1.0  # seconds between the starts of SuperNodes
+PATIENCE = 2  # times that a command may fail in a row
 
 
 @dataclass
@@ -58,6 +60,8 @@ class Deployment:
         Whether to use TLS and node authentication.
     tell
         Called with a line at each step.
+    market_keys
+        Whether clients sign with keys of their own; otherwise with those of a simulation.
     network
         Namespaces to put the clients into; None leaves them on 127.0.0.1.
     """
@@ -67,12 +71,16 @@ class Deployment:
     tls: bool = True
     tell: Callable[[str], None] = lambda _: None
     network: Namespaces | None = None
+    market_keys: bool = True
     port: int = field(default=0, init=False)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     def __enter__(self) -> Deployment:
         """Start everything."""
+        if not Path("/proc/self/environ").exists():
+            raise DeploymentError("a deployment on one machine needs Linux (/proc).")
+        self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise InputError(f"{self.folder} is not empty; choose another directory.")
@@ -93,7 +101,11 @@ class Deployment:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything, in the order of its dependence."""
+        """End everything, in the order of its dependence, whoever is impatient meanwhile."""
+        with undisturbed():
+            self._end()
+
+    def _end(self) -> None:
         self.tell("taking everything down")
         for process in reversed(self._processes.values()):
             with suppress(ProcessLookupError):
@@ -121,17 +133,25 @@ class Deployment:
         )  # fmt: skip
         if not started.get("success"):
             raise DeploymentError(f"the app did not start: {started.get('error-message', started)}")
-        until = time.monotonic() + timeout
+        until, failures = time.monotonic() + timeout, 0
         while time.monotonic() < until:
             watch()
-            runs = json.loads(self.flwr("ls", "here", "--format", "json"))["runs"]
-            (status,) = (run["status"] for run in runs if run["run-id"] == started["run-id"])
+            try:
+                runs = json.loads(self.flwr("ls", "here", "--format", "json"))["runs"]
+                (status,) = (run["status"] for run in runs if run["run-id"] == started["run-id"])
+                failures = 0
+            except (DeploymentError, ValueError):
+                failures += 1
+                if failures > PATIENCE:
+                    raise
+                time.sleep(2.0)
+                continue
             if str(status).startswith("finished"):
                 watch()
                 said = self.flwr("log", str(started["run-id"]), "here", "--show")
                 (self.folder / "run.log").write_text(said, "utf-8")
                 return str(status)
-            time.sleep(1.0)
+            time.sleep(2.0)
         self.flwr("stop", str(started["run-id"]), "here")
         raise DeploymentError(f"the run was stopped: it took more than {timeout:g} s.")
 
@@ -155,8 +175,9 @@ class Deployment:
 
     def start_node(self, number: int) -> None:
         """Start a client's SuperNode, counted from 0."""
-        keys = self.folder / "keys" / f"client-{number + 1}"
-        config = {"partition-id": number, "num-partitions": self.clients, "keys": str(keys)}
+        config: dict[str, Any] = {"partition-id": number, "num-partitions": self.clients}
+        if self.market_keys:
+            config["keys"] = str(self.folder / "keys" / f"client-{number + 1}")
         command = [
             "flower-supernode", "--superlink", f"{self.host}:{self.port}",
             "--host", "127.0.0.1", "--port", str(free_port()),
@@ -195,7 +216,8 @@ class Deployment:
         for name in names:  # each client sees its own key and the server's public one
             own = keys / f"client-{name}"
             own.mkdir()
-            shutil.copy2(keys / "all" / f"client-{name}.key", own)
+            (own / f"client-{name}.key").touch(0o600)
+            shutil.copy(keys / "all" / f"client-{name}.key", own)
             shutil.copy2(keys / "all" / "server.pub", own)
             if self.tls:
                 write_node_key(self.folder / f"node-{name}")

@@ -57,7 +57,7 @@ class InProcessGrid(Grid):
             )
             for n in range(clients)
         }
-        self.sent: list[Message] = []
+        self.sent: list[tuple[str, int]] = []  # types and nodes of all messages
         self._replies: dict[str, Message] = {}
         self._numbers = itertools.count(1)
         # Flower's Message asks these who is sending.
@@ -100,7 +100,7 @@ class InProcessGrid(Grid):
         for message in messages:
             name = f"message-{next(self._numbers)}"
             message.metadata.__dict__["_message_id"] = name
-            self.sent.append(message)
+            self.sent.append((message.metadata.message_type, message.metadata.dst_node_id))
             self._replies[name] = self._reply(message)
             ids.append(name)
         return ids
@@ -122,6 +122,9 @@ class InProcessGrid(Grid):
         # A copy, as over a network: a client may change what it was sent.
         inner = make_message(metadata=message.metadata, content=deepcopy(message.content))
         try:
-            return self._app(inner, context)
+            reply = self._app(inner, context)
+            if not isinstance(reply, Message):
+                raise TypeError("the app returned no message")
+            return reply
         except Exception as error:
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)

@@ -7,15 +7,16 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedprice.errors import FedpriceError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = [
     "DeploymentError",
@@ -25,6 +26,7 @@ __all__ = [
     "free_port",
     "marked",
     "offline",
+    "undisturbed",
 ]
 
 MARK = "FEDPRICE_DEPLOYMENT"
@@ -54,16 +56,21 @@ def flwr(
     arguments: Sequence[str], environment: dict[str, str], folder: Path, *, timeout: float
 ) -> str:
     """Run Flower's command, and return what it prints."""
-    done = subprocess.run(
-        ["flwr", *arguments],
-        env=environment,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            ["flwr", *arguments],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeploymentError(
+            f"flwr {' '.join(arguments[:2])} took more than {timeout:g} s."
+        ) from error
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
         raise DeploymentError(f"flwr {' '.join(arguments[:2])} failed: {lines[-1]}")
@@ -84,6 +91,20 @@ def end_marked(mark: str) -> None:
     for number in marked(mark):
         with suppress(ProcessLookupError):
             os.kill(number, signal.SIGKILL)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Ignore Ctrl-C and requests to end, until what has to be taken down is down."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {kind: signal.signal(kind, signal.SIG_IGN) for kind in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
 
 
 def descends(number: int, ancestor: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import secrets
 import time
 from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from fedprice.flower.server_step import Plain
 from fedprice.flower.wire import (
     MARKET,
     Profile,
+    Question,
     arrays_of,
     market_fields,
     market_record,
@@ -36,7 +38,7 @@ from fedprice.learning.engine import PART
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, RefusedError
-from fedprice.market.offers import Commitments, make_offers
+from fedprice.market.offers import Commitment, Commitments, make_offers
 from fedprice.market.run import MarketRun, fund_run
 from fedprice.market.updates import arrays_hash
 
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     Pricing = Callable[[Sequence[Profile], int], Priced]
 
 __all__ = ["PricedParticipation"]
+
+ASK_AGAIN = 5.0  # seconds before a node that did not answer well is asked again
 
 
 class PricedParticipation(Strategy):
@@ -75,8 +79,8 @@ class PricedParticipation(Strategy):
         η of a round (counted from 0) and E, of which updates show the clients' gradient norms.
     server_step
         How the estimate of a round moves the model: `Plain`, or `Momentum`.
-    norm_cap
-        The largest norm of an update that is accepted.
+    norm_cap, most_samples
+        The largest norm of an update, and the most samples a client may declare.
     wait, round_timeout
         Seconds to wait for clients to show up, and for the replies of a round.
     at_once
@@ -102,7 +106,8 @@ class PricedParticipation(Strategy):
         learning_rate: Callable[[int], float],
         local_steps: int,
         server_step: ServerStep | None = None,
-        norm_cap: float = math.inf,
+        norm_cap: float = 1e6,
+        most_samples: int = 1 << 40,
         wait: float = 120.0,
         round_timeout: float = 600.0,
         at_once: int = 0,
@@ -115,13 +120,16 @@ class PricedParticipation(Strategy):
         self.learning_rate, self.local_steps = learning_rate, local_steps
         self.server_step = server_step or Plain()
         self.norm_cap, self.wait, self.round_timeout = norm_cap, wait, round_timeout
-        self.at_once = at_once
+        self.at_once, self.most_samples = at_once, most_samples
         self.evaluate_clients, self.fund, self.task = evaluate_clients, fund, task
         self.market: MarketRun | None = None
         self._public = dict(keys or {})  # registered, or seen first
+        self._profiles: dict[str, Profile] = {}
         self._nodes: dict[str, int] = {}
-        self._asked: set[int] = set()
+        self._questions: dict[str, tuple[int, str]] = {}  # by message: node and nonce
+        self._quiet: dict[int, float] = {}  # nodes that are no clients, and when to ask again
         self._sent: list[tuple[str, Message]] = []
+        self._evaluated: list[tuple[str, Message]] = []
         self._names: list[str] = []
         self._model: Arrays = []
         self._dtypes: list[np.dtype[Any]] = []
@@ -178,27 +186,28 @@ class PricedParticipation(Strategy):
         """
         self._names = list(initial_arrays.keys())
         initial = arrays_of(initial_arrays)
-        self._dtypes = [array.dtype for array in initial]
+        if not all(array.dtype.kind in "fiu" for array in initial):
+            raise InputError("a model is made of arrays of real numbers.")
+        self._dtypes = [array.dtype.newbyteorder("<") for array in initial]
         self._model = [array.astype(np.float64) for array in initial]
-        schema = ModelSchema.of(initial, self._names)
-        profiles = self._profiles(grid, self.wait)
+        schema = ModelSchema.of(self._rounded(), self._names)
         opened = self.ledger.opening(self.run)
         if opened is not None:
-            agreement = Agreement.load(self.run, opened)
-            if (agreement.rounds, agreement.schema) != (num_rounds, schema):
-                raise InputError(f"run {self.run!r} was begun with other rounds or another model.")
-            budget = int(opened["budget"])
+            agreement, budget = Agreement.load(self.run, opened), int(opened["budget"])
+            same = (agreement.rounds, agreement.schema, agreement.server, agreement.task)
+            if same != (num_rounds, schema, self.key.public, self.task):
+                raise InputError(
+                    f"run {self.run!r} was begun with other rounds, or another model, key or task."
+                )
+            self._public = dict(agreement.keys)
+            self._await_profiles(grid, len(agreement.deals), enough=0)
         else:
-            agreement, budget = self._agreement(grid, profiles, schema, num_rounds)
+            self._await_profiles(grid, self.clients, enough=self.clients)
+            agreement, budget = self._agreement(grid, schema, num_rounds)
         self.market = MarketRun(self.ledger, agreement, budget, norm_cap=self.norm_cap)
-        log(
-            INFO,
-            "run %s: %s clients, from round %s",
-            self.run,
-            len(agreement.deals),
-            self.market.round,
-        )
-        if self.market.round:
+        start = self.market.round
+        log(INFO, "run %s: %s clients, from round %s", self.run, len(agreement.deals), start)
+        if start:
             self._restore(self.market)
         return to_record(self._names, self._rounded())
 
@@ -207,7 +216,7 @@ class PricedParticipation(Strategy):
     ) -> list[Message]:
         """Return calls to those whose coin shows heads; nobody else hears of the round."""
         market = self._market()
-        self._profiles(grid, 0.0)  # whoever came back has another node id
+        self._learn(grid)  # whoever came back has another node id
         online = set(grid.get_node_ids())
         self._sent = []
         for client in market.heads():
@@ -237,19 +246,19 @@ class PricedParticipation(Strategy):
             if client is None:
                 continue  # an answer to nothing that was asked in this round
             try:
-                if reply.has_error():
-                    raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
-                arrays = arrays_of(the_arrays(reply.content))
-                if market.accept(
-                    client,
-                    signed_of(market_fields(reply.content), "update"),
-                    arrays,
-                    learning_rate=self.learning_rate(market.round),
-                    local_steps=self.local_steps,
-                ):
-                    updates[client] = arrays
+                arrays = self._checked(reply, client)
+                signed = signed_of(market_fields(reply.content), "update")
             except RefusedError as error:
                 market.refuse(client, str(error))
+                continue
+            if market.accept(
+                client,
+                signed,
+                arrays,
+                learning_rate=self.learning_rate(market.round),
+                local_steps=self.local_steps,
+            ):
+                updates[client] = arrays
         self._move([(market.weight(n), updates[n]) for n in market.agreement.deals if n in updates])
         metrics = MetricRecord({"called": len(self._sent), "joined": len(updates)})
         kept = io.BytesIO()
@@ -266,43 +275,67 @@ class PricedParticipation(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return a question to each client, if clients evaluate."""
-        if not self.evaluate_clients:
-            return []
-        own = ConfigRecord(dict(config) | {"server-round": server_round})
-        content = RecordDict({"arrays": arrays, "config": own})
-        return [
-            self._message(content, node, "evaluate", str(server_round))
-            for node in self._nodes.values()
-        ]
+        self._evaluated = []
+        if self.evaluate_clients:
+            own = ConfigRecord(dict(config) | {"server-round": server_round})
+            content = RecordDict({"arrays": arrays, "config": own})
+            self._evaluated = [
+                (client, self._message(content, self._nodes[client], "evaluate", str(server_round)))
+                for client in self._market().agreement.deals
+                if client in self._nodes
+            ]
+        return [message for _, message in self._evaluated]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the clients' metrics, weighted by their samples (`num-examples`)."""
+        """Return the clients' metrics, weighted by the samples that they agreed on."""
+        senders = {message.metadata.message_id: client for client, message in self._evaluated}
+        terms = self._market().agreement.terms
         sums: dict[str, float] = {}
-        total = 0.0
+        weights: dict[str, float] = {}
         for reply in replies:
-            if reply.has_error():
+            client = senders.pop(reply.metadata.reply_to_message_id, None)
+            if client is None or reply.has_error():
                 continue
             for record in reply.content.metric_records.values():
-                weight = record.get("num-examples")
-                if not isinstance(weight, int | float) or not 0 < weight < math.inf:
-                    continue
-                total += weight
                 for name, value in record.items():
-                    if name != "num-examples" and isinstance(value, int | float):
+                    if isinstance(value, int | float) and math.isfinite(value):
+                        weight = terms[client].samples
                         sums[name] = sums.get(name, 0.0) + weight * value
-        return MetricRecord({name: value / total for name, value in sums.items()}) if sums else None
+                        weights[name] = weights.get(name, 0.0) + weight
+        means = MetricRecord()
+        for name, total in sums.items():
+            if weights[name]:
+                means[name] = total / weights[name]
+        return means or None
 
-    def _agreement(
-        self, grid: Grid, profiles: dict[str, Profile], schema: ModelSchema, rounds: int
-    ) -> tuple[Agreement, int]:
+    def _checked(self, reply: Message, client: str) -> Arrays:
+        """Return the arrays of a reply that may be looked at further; refuse it otherwise."""
+        if reply.has_error():
+            raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
+        try:
+            record = the_arrays(reply.content)
+            if list(record.keys()) != self._names:
+                raise RefusedError("its arrays have other names.")
+            arrays = arrays_of(record)
+            largest = max((float(np.abs(a).max(initial=0)) for a in arrays), default=0.0)
+        except RefusedError:
+            raise
+        except Exception as error:  # whatever somebody made of a message
+            raise RefusedError("it cannot be read.") from error
+        market = self._market()
+        room = min(_largest(kind) for kind in self._dtypes) / (4 * len(market.agreement.deals))
+        if largest * market.weight(client) >= room:
+            raise RefusedError("it is too large for the numbers of the model.")
+        return arrays
+
+    def _agreement(self, grid: Grid, schema: ModelSchema, rounds: int) -> tuple[Agreement, int]:
         """Price the clients, make offers, and take their commitments."""
         # Names of equal length in order, so that 10 comes after 9: the order of the model's sum.
-        names = sorted(profiles, key=lambda name: (len(name), name))
-        if len(names) < self.clients:
-            raise InputError(f"only {len(names)} of {self.clients} clients showed up.")
-        priced = self.pricing([profiles[name] for name in names], rounds)
+        names = sorted(self._profiles, key=lambda name: (len(name), name))
+        profiles = [self._profiles[name] for name in names]
+        priced = self.pricing(profiles, rounds)
         offers = make_offers(
             self.key,
             self.run,
@@ -311,64 +344,96 @@ class PricedParticipation(Strategy):
             unit=self.ledger.unit,
             schema=schema,
             task=self.task,
+            impacts=dict(zip(names, priced.impacts, strict=True)),
         )
         desk = Commitments(offers, self._public, self.key.public)
         asked: list[tuple[str, Message]] = []
-        for name, impact in zip(names, priced.impacts, strict=True):
-            fields = market_record(**signed_fields("offer", offers[name]), impact=float(impact))
-            content = RecordDict({MARKET: fields})
+        for name in names:
+            content = RecordDict({MARKET: market_record(**signed_fields("offer", offers[name]))})
             asked.append((name, self._message(content, self._nodes[name], "query.offer", "offer")))
         for name, reply in self._answers(grid, asked):
             try:
                 if reply.has_error():
-                    raise RefusedError(reply.error.reason)
-                desk.accept(name, signed_of(market_fields(reply.content), "commitment"), round_=0)
+                    raise RefusedError(str(reply.error.reason))
+                signed = signed_of(market_fields(reply.content), "commitment")
+                commitment: Commitment = signed.open(Commitment, self._public[name])
+                profile = self._profiles[name]
+                declared = (profile.samples, f"{float(profile.grad_norm):.6g}")
+                if (commitment.samples, commitment.grad_norm) != declared:
+                    raise RefusedError("it commits to other data than it was priced for.")
+                desk.accept(name, signed, round_=0)
             except RefusedError as error:
-                log(WARNING, "no commitment of %s: %s", name, error)
+                log(WARNING, "no commitment of %s: %.200s", name, error)
         agreement = Agreement.seal(self.key, offers, desk)
         if self.fund:
             fund_run(self.ledger, agreement, priced.budget)
         return agreement, priced.budget
 
-    def _profiles(self, grid: Grid, wait: float) -> dict[str, Profile]:
-        """Ask nodes that were not asked yet who they are; return the profiles of who answered."""
-        until = time.monotonic() + wait
-        while len(ids := set(grid.get_node_ids())) < self.clients and time.monotonic() < until:
+    def _await_profiles(self, grid: Grid, wanted: int, *, enough: int) -> None:
+        """Ask who is there until all wanted have answered, or time is up."""
+        until = time.monotonic() + self.wait
+        while True:
+            self._learn(grid)
+            if len(self._nodes) >= wanted or time.monotonic() > until:
+                break
             time.sleep(0.2)
-        new = sorted(ids - self._asked)
-        self._asked |= set(new)
-        found: dict[str, Profile] = {}
-        question = market_record(run=self.run)
-        asked = [
-            (str(node), self._message(RecordDict({MARKET: question}), node, "query.profile", "who"))
-            for node in new
-        ]
-        for node, reply in self._answers(grid, asked):
+        if len(self._nodes) < enough:
+            raise InputError(f"only {len(self._nodes)} of {enough} clients showed up.")
+
+    def _learn(self, grid: Grid) -> None:
+        """Ask nodes that are not known who they are, and take in the answers that are there."""
+        now, online = time.monotonic(), set(grid.get_node_ids())
+        busy = {*self._nodes.values(), *(node for node, _ in self._questions.values())}
+        for node in sorted(online - busy):
+            if self._quiet.get(node, 0.0) > now:
+                continue
+            nonce = secrets.token_hex(16)
+            fields = signed_fields("question", self.key.sign(Question(self.run, nonce)))
+            content = RecordDict({MARKET: market_record(**fields)})
+            message = self._message(content, node, "query.profile", "profile")
+            if any(grid.push_messages([message])):
+                self._questions[message.metadata.message_id] = node, nonce
+        replies = {
+            r.metadata.reply_to_message_id: r for r in grid.pull_messages([*self._questions])
+        }
+        for name, (node, nonce) in list(self._questions.items()):
+            if name not in replies:
+                continue
+            del self._questions[name]
             try:
-                if reply.has_error():
-                    raise RefusedError(reply.error.reason)
-                signed = signed_of(market_fields(reply.content), "profile")
-                profile: Profile = signed.open(Profile, signed.key)
-                if profile.run != self.run:
-                    raise RefusedError("its profile is for another run.")
-                known = self._public.get(profile.client)
-                if (self.keys is not None and known is None) or known not in (None, signed.key):
-                    raise RefusedError(f"{profile.client!r} is registered with another key.")
-                self._public[profile.client] = signed.key
-                self._nodes[profile.client] = int(node)
-                found[profile.client] = profile
+                self._meet(replies[name], node, nonce, online)
             except FedpriceError as error:
-                log(WARNING, "node %s is not in the market: %s", node, error)
-        return found
+                self._quiet[node] = now + ASK_AGAIN
+                log(WARNING, "node %s is not in the market: %.200s", node, error)
+
+    def _meet(self, reply: Message, node: int, nonce: str, online: set[int]) -> None:
+        """Take in who a node says it is, or refuse it."""
+        if reply.has_error():
+            raise RefusedError(str(reply.error.reason))
+        signed = signed_of(market_fields(reply.content), "profile")
+        profile: Profile = signed.open(Profile, signed.key)
+        if (profile.run, profile.nonce) != (self.run, nonce):
+            raise RefusedError("its profile answers another question.")
+        if profile.samples > self.most_samples:
+            raise RefusedError(f"it declares more than {self.most_samples} samples.")
+        known = self._public.get(profile.client)
+        closed = self.keys is not None or self.market is not None
+        if (closed and known is None) or known not in (None, signed.key):
+            raise RefusedError(f"{profile.client!r} is registered with another key.")
+        if self._nodes.get(profile.client) in online:
+            raise RefusedError(f"{profile.client!r} is here already, at another node.")
+        self._public[profile.client] = signed.key
+        self._nodes[profile.client] = node
+        self._profiles[profile.client] = profile
 
     def _answers(
         self, grid: Grid, asked: list[tuple[str, Message]]
     ) -> Iterable[tuple[str, Message]]:
         replies = self._exchange(grid, [message for _, message in asked])
-        by_id = {message.metadata.message_id: name for name, message in asked}
-        for reply in replies:
-            # Errors of dead nodes come from the SuperLink: what they answer says whose they are.
-            if (name := by_id.get(reply.metadata.reply_to_message_id)) is not None:
+        # Errors of dead nodes come from the SuperLink: what they answer says whose they are.
+        by_id = {reply.metadata.reply_to_message_id: reply for reply in replies}
+        for name, message in asked:
+            if (reply := by_id.get(message.metadata.message_id)) is not None:
                 yield name, reply
 
     def _exchange(self, grid: Grid, messages: list[Message]) -> list[Message]:
@@ -376,18 +441,19 @@ class PricedParticipation(Strategy):
 
         Flower's own `send_and_receive` looks for replies every three seconds only.
         """
-        left, waiting, replies = list(messages), set[str](), list[Message]()
-        until, pause = time.monotonic() + self.round_timeout, 0.02
+        left, replies, pause = list(messages), list[Message](), 0.02
+        waiting: dict[str, float] = {}  # by message: until when
         while left or waiting:
             room = (self.at_once or len(messages)) - len(waiting)
-            some, left = left[:room], left[room:]
+            some, left = left[: max(room, 0)], left[max(room, 0) :]
+            until = time.monotonic() + self.round_timeout
             if some:
-                waiting |= {name for name in grid.push_messages(some) if name}
-            for reply in grid.pull_messages(list(waiting)):
-                waiting.discard(reply.metadata.reply_to_message_id)
+                waiting |= {name: until for name in grid.push_messages(some) if name}
+            for reply in grid.pull_messages([*waiting]):
+                waiting.pop(reply.metadata.reply_to_message_id, None)
                 replies.append(reply)
-            if time.monotonic() > until:
-                break
+            now = time.monotonic()
+            waiting = {name: until for name, until in waiting.items() if until > now}
             if waiting:
                 time.sleep(pause)
                 pause = min(1.5 * pause, 0.5)
@@ -406,7 +472,7 @@ class PricedParticipation(Strategy):
 
     def _add(self, change: Arrays) -> None:
         self._model = [w + part for w, part in zip(self._model, change, strict=True)]
-        if not all(np.isfinite(w).all() for w in self._model):
+        if not all(np.isfinite(w).all() for w in self._rounded()):
             raise InputError(
                 f"the model of run {self.run!r} is no longer finite; lower the learning rate, or "
                 "set a norm cap."
@@ -414,7 +480,13 @@ class PricedParticipation(Strategy):
 
     def _rounded(self) -> Arrays:
         """Return the model as clients get it, in its own precision."""
-        return [w.astype(kind) for w, kind in zip(self._model, self._dtypes, strict=True)]
+        with np.errstate(over="ignore"):  # what is not finite is found right after
+            return [
+                w.astype(kind)
+                if kind.kind == "f"
+                else np.clip(np.rint(w), np.iinfo(kind).min, np.iinfo(kind).max).astype(kind)
+                for w, kind in zip(self._model, self._dtypes, strict=True)
+            ]
 
     def _restore(self, market: MarketRun) -> None:
         kept = market.state
@@ -433,11 +505,16 @@ class PricedParticipation(Strategy):
         return self.market
 
 
+def _largest(kind: np.dtype[Any]) -> float:
+    return float(np.finfo(kind).max) if kind.kind == "f" else float(np.iinfo(kind).max)
+
+
 def _estimate(like: Arrays, weighted: list[tuple[float, Arrays]]) -> Arrays:
     factors = np.array([weight for weight, _ in weighted])
     return [
         weighted_sum(
-            factors, np.array([arrays[i].ravel() for _, arrays in weighted]).reshape(-1, w.size)
+            factors,
+            np.array([arrays[i].ravel() for _, arrays in weighted]).reshape(len(weighted), w.size),
         ).reshape(w.shape)
         for i, w in enumerate(like)
     ]

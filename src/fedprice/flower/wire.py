@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,13 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from fedprice.errors import InputError
-from fedprice.market.messages import RefusedError, Signed, require_number, require_text
+from fedprice.market.messages import (
+    RefusedError,
+    Signed,
+    require_decimal,
+    require_number,
+    require_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MARKET",
     "Profile",
+    "Question",
     "arrays_of",
     "declined",
     "market_fields",
@@ -33,17 +39,32 @@ __all__ = [
 ]
 
 MARKET = "fedprice"  # the record of a message that is the market's
+MOST = 1e12  # of a number in a profile
+LONGEST = 200  # characters of a reason
 DECLINED = 6  # Flower's code for a mod that refuses a message
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server asks before anything else: who a node is, for this run."""
+
+    run: str
+    nonce: str
+
+    def __post_init__(self) -> None:
+        require_text(self, "run", "nonce")
 
 
 @dataclass(frozen=True)
 class Profile:
     """What a client declares before it is priced; numbers as decimal text.
 
-    `cost` and `value` are empty where the client keeps them to itself.
+    `nonce` is the question's, so that nobody else can answer with it. `cost` and `value` are empty
+    where the client keeps them to itself.
     """
 
     run: str
+    nonce: str
     client: str
     samples: int
     grad_norm: str
@@ -51,21 +72,13 @@ class Profile:
     value: str
 
     def __post_init__(self) -> None:
-        require_text(self, "run", "client")
+        require_text(self, "run", "nonce", "client")
         require_number(self, "samples", 0, 1 << 53)
-        for name in ("grad_norm", "cost", "value"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or (text and not _is_number(text)):
-                raise InputError(f"`{name}` must be a decimal number; got {text!r}.")
-        if not self.grad_norm:
-            raise InputError("`grad_norm` must be declared.")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text)) and float(text) >= 0
-    except ValueError:
-        return False
+        require_decimal(self, "grad_norm", *(n for n in ("cost", "value") if getattr(self, n)))
+        if max(float(getattr(self, n) or 0) for n in ("grad_norm", "cost", "value")) > MOST:
+            raise InputError(f"`grad_norm`, `cost` and `value` must be at most {MOST:g}.")
+        if self.cost and not float(self.cost):
+            raise InputError("`cost` must be above 0.")
 
 
 def signed_fields(name: str, signed: Signed) -> dict[str, bytes]:
@@ -102,16 +115,19 @@ def the_arrays(content: RecordDict) -> ArrayRecord:
 def arrays_of(record: ArrayRecord) -> Arrays:
     """Return the arrays of a record, in order; refuse what cannot be read."""
     try:
-        return [array.numpy() for array in record.values()]
+        arrays = [array.numpy() for array in record.values()]
     except Exception as error:  # whatever numpy makes of bytes from a stranger
         raise RefusedError("its arrays cannot be read.") from error
+    if not all(type(array) is np.ndarray for array in arrays):
+        raise RefusedError("its arrays cannot be read.")
+    return arrays
 
 
 def to_record(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
     """Return named arrays as a record."""
     return ArrayRecord(
         {
-            name: Array(np.ascontiguousarray(array))
+            name: Array(np.asarray(array, order="C"))
             for name, array in zip(names, arrays, strict=True)
         }
     )
@@ -119,7 +135,7 @@ def to_record(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> Array
 
 def declined(message: Message, reason: str) -> Message:
     """Return a client's refusal to do what a message asks."""
-    return Message(Error(DECLINED, reason), reply_to=message)
+    return Message(Error(DECLINED, reason[:LONGEST]), reply_to=message)
 
 
 def market_record(**fields: Any) -> ConfigRecord:

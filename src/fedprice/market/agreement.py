@@ -122,6 +122,11 @@ class Agreement:
         """How many rounds the run has."""
         return self._any.rounds
 
+    @property
+    def task(self) -> str:
+        """Hash of what else determines the training."""
+        return self._any.task
+
     @cached_property
     def schema(self) -> ModelSchema:
         """What an update looks like."""

@@ -52,6 +52,8 @@ class Offer:
         What the money is, such as EUR.
     schema, task
         What an update looks like, and the hash of what else determines the training.
+    impact
+        k, what the client's absence costs the model according to the server, as a decimal number.
     coin_hash
         Hash of the server's coin secret.
     """
@@ -65,12 +67,14 @@ class Offer:
     unit: str
     schema: dict[str, Any]
     task: str
+    impact: str
     coin_hash: str
 
     def __post_init__(self) -> None:
         require_text(self, "run", "client")
         require_unit(self.unit)
         require_hash(self, "task", "coin_hash")
+        require_decimal(self, "impact")
         ModelSchema.load(self.schema)
         require_number(self, "price", -MOST_MONEY, MOST_MONEY)
         require_number(self, "level_cap", 0, LEVEL_ONE)
@@ -114,6 +118,7 @@ def make_offers(
     unit: str,
     schema: ModelSchema,
     task: str,
+    impacts: Mapping[str, float],
 ) -> dict[str, Signed]:
     """Return the server's signed offers, by client: its price, and the level budgeted as the cap.
 
@@ -131,6 +136,7 @@ def make_offers(
             unit=unit,
             schema=schema.content(),
             task=task,
+            impact=repr(float(impacts[client])),
             coin_hash="0" * 64,
         )
         hidden = secret_hash(coin_secret(key, offer))
@@ -144,9 +150,7 @@ def coin_secret(key: SigningKey, offer: Offer) -> bytes:
     return own_secret(key.private, digest(canonical_bytes(fields)))
 
 
-def chosen_level(
-    offer: Offer, *, cost: float, value_impact: float, cost_exponent: float = 2.0
-) -> int:
+def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: float = 2.0) -> int:
     """Return the level, in multiples of 2⁻³², that suits a client best, at most the offer's cap.
 
     Where the cap is worth less than a micro-unit less than the best level, the client takes the
@@ -156,20 +160,21 @@ def chosen_level(
     ----------
     offer
         What was offered.
-    cost, value_impact, cost_exponent
-        c, v k and τ of the client, which the server need not know.
+    cost, value, cost_exponent
+        c, v and τ of the client, which the server need not know.
 
     Examples
     --------
     >>> schema = ModelSchema([], [], []).content()
     >>> zero = "0" * 64
-    >>> offer = Offer("run-1", "alice", 8_000_000, 1 << 30, 100, 0, "EUR", schema, zero, zero)
-    >>> chosen_level(offer, cost=10.0, value_impact=0.0) / LEVEL_ONE  # at 0.4 the cap binds
+    >>> offer = Offer("run", "alice", 8_000_000, 1 << 30, 9, 0, "EUR", schema, zero, "0.1", zero)
+    >>> chosen_level(offer, cost=10.0, value=0.0) / LEVEL_ONE  # at 0.4 the cap binds
     0.25
-    >>> chosen_level(offer, cost=20.0, value_impact=0.0) / LEVEL_ONE
+    >>> chosen_level(offer, cost=20.0, value=0.0) / LEVEL_ONE
     0.19999999995343387
     """
     price, cap = offer.price / MICRO, offer.level_cap / LEVEL_ONE
+    value_impact = value * float(offer.impact)
     best = float(best_level(price, cost, value_impact, cost_exponent))
 
     def utility(level: float) -> float:

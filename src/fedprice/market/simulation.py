@@ -162,15 +162,15 @@ def agree(
         unit=unit,
         schema=schema,
         task=task,
+        impacts=dict(zip(names, game.impact.tolist(), strict=True)),
     )
     desk = Commitments(offers, {name: key.public for name, key in keys.items()}, server.public)
-    driven = game.clients.value * game.impact
     for n, name in enumerate(names):
         offer = offers[name].open(Offer, server.public)
         level = chosen_level(
             offer,
             cost=float(game.clients.cost[n]),
-            value_impact=float(driven[n]),
+            value=float(game.clients.value[n]),
             cost_exponent=game.cost_exponent,
         )
         answered = answer(
