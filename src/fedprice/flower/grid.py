@@ -1,4 +1,8 @@
-"""`InProcessGrid`: a Flower grid without a network, Ray or start-up, for tests and sweeps."""
+"""`InProcessGrid`: a Flower grid without a network, Ray or start-up, for tests and sweeps.
+
+Flower has no public way to make a message outside of a run; this is the one module that uses parts
+of Flower 1.41 that are not public (`make_message`, `Run`, `TaskIdentity`).
+"""
 
 from __future__ import annotations
 

@@ -8,15 +8,14 @@ the ledger records the round. It knows nothing of the model but a list of arrays
 from __future__ import annotations
 
 import io
+import logging
 import math
 import secrets
 import time
-from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.common.logger import log
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedprice.errors import FedpriceError, InputError
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PricedParticipation"]
 
+_log = logging.getLogger("flwr")  # where a Flower app says what happens
 ASK_AGAIN = 5.0  # seconds before a node that did not answer well is asked again
 
 
@@ -136,7 +136,7 @@ class PricedParticipation(Strategy):
 
     def summary(self) -> None:
         """Log what this strategy does."""
-        log(INFO, "\tPricedParticipation: run %s, ledger %s", self.run, self.ledger.name)
+        _log.info("\tPricedParticipation: run %s, ledger %s", self.run, self.ledger.name)
 
     def start(
         self,
@@ -206,7 +206,7 @@ class PricedParticipation(Strategy):
             agreement, budget = self._agreement(grid, schema, num_rounds)
         self.market = MarketRun(self.ledger, agreement, budget, norm_cap=self.norm_cap)
         start = self.market.round
-        log(INFO, "run %s: %s clients, from round %s", self.run, len(agreement.deals), start)
+        _log.info("run %s: %s clients, from round %s", self.run, len(agreement.deals), start)
         if start:
             self._restore(self.market)
         return to_record(self._names, self._rounded())
@@ -267,7 +267,7 @@ class PricedParticipation(Strategy):
         np.savez(kept, **named)  # type: ignore[arg-type]
         model = self._rounded()
         for client, reason in market.refused.items():
-            log(WARNING, "round %s: the update of %s is refused: %s", server_round, client, reason)
+            _log.warning("round %s: the update of %s is refused: %s", server_round, client, reason)
         market.close_round(arrays_hash(model), kept.getvalue())
         return to_record(self._names, model), metrics
 
@@ -363,7 +363,7 @@ class PricedParticipation(Strategy):
                     raise RefusedError("it commits to other data than it was priced for.")
                 desk.accept(name, signed, round_=0)
             except RefusedError as error:
-                log(WARNING, "no commitment of %s: %.200s", name, error)
+                _log.warning("no commitment of %s: %.200s", name, error)
         agreement = Agreement.seal(self.key, offers, desk)
         if self.fund:
             fund_run(self.ledger, agreement, priced.budget)
@@ -404,7 +404,7 @@ class PricedParticipation(Strategy):
                 self._meet(replies[name], node, nonce, online)
             except FedpriceError as error:
                 self._quiet[node] = now + ASK_AGAIN
-                log(WARNING, "node %s is not in the market: %.200s", node, error)
+                _log.warning("node %s is not in the market: %.200s", node, error)
 
     def _meet(self, reply: Message, node: int, nonce: str, online: set[int]) -> None:
         """Take in who a node says it is, or refuse it."""
