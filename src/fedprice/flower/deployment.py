@@ -140,10 +140,10 @@ class Deployment:
                 runs = json.loads(self.flwr("ls", "here", "--format", "json"))["runs"]
                 (status,) = (run["status"] for run in runs if run["run-id"] == started["run-id"])
                 failures = 0
-            except (DeploymentError, ValueError):
+            except (DeploymentError, ValueError, KeyError) as error:
                 failures += 1
                 if failures > PATIENCE:
-                    raise
+                    raise DeploymentError("the SuperLink does not answer any more.") from error
                 time.sleep(2.0)
                 continue
             if str(status).startswith("finished"):
