@@ -38,7 +38,9 @@ def _app(folder: Path, run_config: str) -> FlowerApp:
     require("flwr.app", "flower,learn")
     from fedprice.flower.app import FlowerApp
 
-    return FlowerApp.read(folder, run_config)
+    app = FlowerApp.read(folder, run_config)
+    app.require("clients", "ledger", "run")
+    return app
 
 
 @flower.command()
@@ -84,7 +86,10 @@ def up(
         bool, typer.Option("--tls/--no-tls", help="Encrypt, and authenticate nodes.")
     ] = True,
     ledger: Annotated[
-        str | None, typer.Option(metavar="URL", help="Where to record; by default in the work.")
+        str | None,
+        typer.Option(
+            metavar="URL", envvar="FEDPRICE_LEDGER", help="Where to record, if not in --work."
+        ),
     ] = None,
     work: Annotated[
         Path | None,

@@ -230,10 +230,10 @@ def verify(
         str | None, typer.Option(metavar="NAME", help="Show one client only.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option(metavar="HEX", help="That client's public key, as it knows it.")
+        str | None, typer.Option(metavar="HEX", help="That client's public key, or its file.")
     ] = None,
     server: Annotated[
-        str | None, typer.Option(metavar="HEX", help="The server's public key, as you know it.")
+        str | None, typer.Option(metavar="HEX", help="The server's public key, or its file.")
     ] = None,
     head: Annotated[
         str | None, typer.Option(metavar="HASH", help="An entry's hash that must be there.")
@@ -254,7 +254,7 @@ def verify(
                     f"--ledger {exported}"
                 )
         report = check_export(exported, head)
-        check_keys(report, client, key, server)
+        check_keys(report, client, _public_key("--key", key), _public_key("--server", server))
     except VerificationError as error:
         raise UnverifiedError(f"{exported} does not verify: {error}") from error
     except OSError as error:
@@ -279,6 +279,15 @@ def _micro_units(text: str) -> int:
             f"--deposit must be above 0 and below 1e12, with at most six decimals; got {text}."
         )
     return int(units)
+
+
+def _public_key(option: str, text: str | None) -> str | None:
+    """Return a public key that was typed, or that is in a file."""
+    if text is not None and Path(text).is_file():
+        text = Path(text).read_text("utf-8", errors="replace").strip()
+    if text is not None and not re.fullmatch("[0-9a-f]{64}", text):
+        raise InputError(f"{option} must be 64 hexadecimal digits, or a file with them.")
+    return text
 
 
 def _head(text: str | None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 import tomllib
@@ -49,17 +50,28 @@ class FlowerApp:
         except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"{folder / 'pyproject.toml'} is not that of a Flower app.") from error
         config = _changed(_flat(own.get("config", {})), run_config)
+        if "ledger" in config:
+            config["ledger"] = os.environ.get("FEDPRICE_LEDGER") or config["ledger"]
         ledger = str(config.get("ledger", ""))
         if ledger.startswith("sqlite:///"):  # its processes have other directories than this one
             path = Path(ledger.removeprefix("sqlite:///")).resolve()
             config["ledger"] = f"sqlite:///{path}"
         return cls(folder.resolve(), config, components)
 
+    def require(self, *names: str) -> None:
+        """Refuse an app that lacks settings."""
+        for name in names:
+            if name not in self.config:
+                raise InputError(
+                    f"the app in {self.folder} must have a setting `{name}` (pyproject.toml, "
+                    "[tool.flwr.app.config])."
+                )
+
     def run_in_process(self) -> None:
         """Run the app's server and its clients in this process."""
         server, client = (self._component(name) for name in ("serverapp", "clientapp"))
-        if "clients" not in self.config:
-            raise InputError("the app must say how many `clients` it has, in its settings.")
+        if int(self.config["clients"]) < 1:
+            raise InputError("an app needs at least one of its `clients`.")
         InProcessGrid(client, int(self.config["clients"]), self.config).start(server)
 
     def module(self, name: str) -> Any:
@@ -122,5 +134,13 @@ def _changed(config: dict[str, Any], text: str) -> dict[str, Any]:
             changed[name] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{value} is no value for {name}; text needs quotes.") from error
+        wanted = type(config[name])
+        if wanted is float and type(changed[name]) is int:
+            changed[name] = float(changed[name])
+        if type(changed[name]) is not wanted:
+            kind = {str: "text", float: "a number", int: "a whole number"}.get(
+                wanted, "true or false"
+            )
+            raise InputError(f"the setting {name} must be {kind}; got {value}.")
         rest = rest[found.end() :]
     return changed

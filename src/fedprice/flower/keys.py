@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
@@ -10,13 +11,14 @@ from fedprice.market.messages import SigningKey, require_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 __all__ = ["read_key", "read_public_key", "read_public_keys", "write_keys"]
 
 
 def write_keys(folder: Path, clients: Iterable[str]) -> None:
     """Make keys for a server and its clients: NAME.key is private, NAME.pub is public."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is not a directory.")
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("server", *(f"client-{client}" for client in clients)):
         key = SigningKey()
@@ -29,14 +31,14 @@ def write_keys(folder: Path, clients: Iterable[str]) -> None:
         (folder / f"{name}.pub").write_text(key.public.hex() + "\n")
 
 
-def read_key(path: Path) -> SigningKey:
+def read_key(path: str | Path) -> SigningKey:
     """Read a private key."""
-    return SigningKey(_read(path))
+    return SigningKey(_read(Path(path)))
 
 
-def read_public_key(path: Path) -> bytes:
+def read_public_key(path: str | Path) -> bytes:
     """Read a public key."""
-    return _read(path)
+    return _read(Path(path))
 
 
 def _read(path: Path) -> bytes:

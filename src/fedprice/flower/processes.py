@@ -40,7 +40,8 @@ class DeploymentError(FedpriceError):
 def offline(home: Path, mark: str) -> dict[str, str]:
     """Return a marked environment in which Flower and Ray stay on this machine."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return os.environ | {
+    own = {name: value for name, value in os.environ.items() if name != "FEDPRICE_LEDGER"}
+    return own | {
         "PATH": path,
         MARK: mark,
         "FLWR_HOME": str(home),

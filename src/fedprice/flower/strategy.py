@@ -37,6 +37,7 @@ from fedprice.learning.engine import PART
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, RefusedError
+from fedprice.market.money import micro_units
 from fedprice.market.offers import Commitment, Commitments, make_offers
 from fedprice.market.run import MarketRun, fund_run
 from fedprice.market.updates import arrays_hash
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # where a Flower app says what happens
+LONGEST = 200  # characters of a reason
 ASK_AGAIN = 5.0  # seconds before a node that did not answer well is asked again
 
 
@@ -76,7 +78,8 @@ class PricedParticipation(Strategy):
     keys
         The registered public keys, by client; None takes whoever comes.
     learning_rate, local_steps
-        η of a round (counted from 0) and E, of which updates show the clients' gradient norms.
+        η, of all rounds or as a function of the round (counted from 0), and E, of which updates
+        show the clients' gradient norms.
     server_step
         How the estimate of a round moves the model: `Plain`, or `Momentum`.
     norm_cap, most_samples
@@ -103,7 +106,7 @@ class PricedParticipation(Strategy):
         pricing: Pricing,
         clients: int,
         keys: Mapping[str, bytes] | None = None,
-        learning_rate: Callable[[int], float],
+        learning_rate: Callable[[int], float] | float,
         local_steps: int,
         server_step: ServerStep | None = None,
         norm_cap: float = 1e6,
@@ -117,7 +120,14 @@ class PricedParticipation(Strategy):
     ) -> None:
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
         self.run, self.key, self.pricing, self.clients, self.keys = run, key, pricing, clients, keys
-        self.learning_rate, self.local_steps = learning_rate, local_steps
+        if callable(learning_rate):
+            self.learning_rate = learning_rate
+        else:
+            rate = float(learning_rate)
+            self.learning_rate = lambda _: rate
+        self.local_steps = local_steps
+        if type(at_once) is not int or at_once < 0:
+            raise InputError(f"`at_once` must be a whole number, at least 0; got {at_once!r}.")
         self.server_step = server_step or Plain()
         self.norm_cap, self.wait, self.round_timeout = norm_cap, wait, round_timeout
         self.at_once, self.most_samples = at_once, most_samples
@@ -128,6 +138,7 @@ class PricedParticipation(Strategy):
         self._nodes: dict[str, int] = {}
         self._questions: dict[str, tuple[int, str]] = {}  # by message: node and nonce
         self._quiet: dict[int, float] = {}  # nodes that are no clients, and when to ask again
+        self._turned_away = ""
         self._sent: list[tuple[str, Message]] = []
         self._evaluated: list[tuple[str, Message]] = []
         self._names: list[str] = []
@@ -195,9 +206,12 @@ class PricedParticipation(Strategy):
         if opened is not None:
             agreement, budget = Agreement.load(self.run, opened), int(opened["budget"])
             same = (agreement.rounds, agreement.schema, agreement.server, agreement.task)
-            if same != (num_rounds, schema, self.key.public, self.task):
+            wanted = getattr(self.pricing, "budget", None)
+            other = wanted is not None and micro_units(wanted) != budget
+            if other or same != (num_rounds, schema, self.key.public, self.task):
                 raise InputError(
-                    f"run {self.run!r} was begun with other rounds, or another model, key or task."
+                    f"run {self.run!r} in {self.ledger.name} was begun with other rounds, or "
+                    "another budget, model, key or task; take another name for the run."
                 )
             self._public = dict(agreement.keys)
             self._await_profiles(grid, len(agreement.deals), enough=0)
@@ -207,6 +221,8 @@ class PricedParticipation(Strategy):
         self.market = MarketRun(self.ledger, agreement, budget, norm_cap=self.norm_cap)
         start = self.market.round
         _log.info("run %s: %s clients, from round %s", self.run, len(agreement.deals), start)
+        if start == num_rounds:
+            _log.warning("run %s is over; nothing is left to train", self.run)
         if start:
             self._restore(self.market)
         return to_record(self._names, self._rounded())
@@ -313,6 +329,8 @@ class PricedParticipation(Strategy):
     def _checked(self, reply: Message, client: str) -> Arrays:
         """Return the arrays of a reply that may be looked at further; refuse it otherwise."""
         if reply.has_error():
+            # For the operator's eyes; what strangers say is not for the ledger.
+            _log.warning("the program of %s failed: %.200s", client, reply.error.reason)
             raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
         try:
             record = the_arrays(reply.content)
@@ -378,7 +396,8 @@ class PricedParticipation(Strategy):
                 break
             time.sleep(0.2)
         if len(self._nodes) < enough:
-            raise InputError(f"only {len(self._nodes)} of {enough} clients showed up.")
+            why = f" The last one turned away: {self._turned_away}" if self._turned_away else ""
+            raise InputError(f"only {len(self._nodes)} of {enough} clients showed up.{why}")
 
     def _learn(self, grid: Grid) -> None:
         """Ask nodes that are not known who they are, and take in the answers that are there."""
@@ -404,7 +423,9 @@ class PricedParticipation(Strategy):
                 self._meet(replies[name], node, nonce, online)
             except FedpriceError as error:
                 self._quiet[node] = now + ASK_AGAIN
-                _log.warning("node %s is not in the market: %.200s", node, error)
+                if self._turned_away != str(error)[:LONGEST]:  # once is enough
+                    self._turned_away = str(error)[:LONGEST]
+                    _log.warning("node %s is not in the market: %s", node, self._turned_away)
 
     def _meet(self, reply: Message, node: int, nonce: str, online: set[int]) -> None:
         """Take in who a node says it is, or refuse it."""
