@@ -27,7 +27,7 @@ def test_clients_that_misbehave(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'market.db'}"
     # A budget that buys everybody for every round: all draw heads always.
     config = (
-        f'clients={len(KINDS)} rounds=3 run="faults" budget=100000.0 round-timeout=30.0 '
+        f'clients={len(KINDS)} rounds=2 run="faults" budget=100000.0 round-timeout=60.0 '
         f'ledger="{url}"'
     )
     app = FlowerApp.read(faulty_app(tmp_path / "app"), config)
@@ -59,16 +59,16 @@ def test_clients_that_misbehave(tmp_path: Path) -> None:
         for name, reason in entry.content.get("refused", {}).items():
             reasons[KINDS[int(name) - 1]].add(reason)
     ledger.close()
-    assert (run.done, run.settled) == (3, True)
-    assert all(own.heads == 3 for own in found.values())
-    assert found["honest"].joined == 3
+    assert (run.done, run.settled) == (2, True)
+    assert all(own.heads == 2 for own in found.values())
+    assert found["honest"].joined == 2
     assert found["honest"].paid == found["honest"].payment
     assert found["replayed"].joined == 1
     for kind in set(KINDS) - {"honest", "replayed"}:
         assert found[kind].joined == 0, kind
         assert found[kind].paid <= 0, kind
-    assert found["hangs"].missed + found["hangs"].refused == 3
-    assert found["killed"].missed + found["killed"].refused == 3
+    assert found["hangs"].missed + found["hangs"].refused == 2
+    assert found["killed"].missed + found["killed"].refused == 2
     for kind, said in (
         ("raises", "its program failed"),
         ("not finite", "it is not finite"),
@@ -121,7 +121,7 @@ def test_a_killed_superlink(tmp_path: Path, engine: list[str]) -> None:
     assert marked(deployment._mark) == []
 
 
-@pytest.mark.parametrize("after", [4.0, 14.0])
+@pytest.mark.parametrize("after", [0.5, 12.0])
 def test_ctrl_c_takes_everything_down(tmp_path: Path, after: float) -> None:
     """While the processes start, and while the market runs."""
     command = [
@@ -132,9 +132,12 @@ def test_ctrl_c_takes_everything_down(tmp_path: Path, after: float) -> None:
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
+    until = time.monotonic() + 60
+    while not (tmp_path / "work" / "superlink.log").exists() and time.monotonic() < until:
+        time.sleep(0.1)
     time.sleep(after)
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "stopped; all processes are down" in err
     time.sleep(1)

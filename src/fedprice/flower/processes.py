@@ -89,9 +89,11 @@ def end_marked(mark: str) -> None:
     until = time.monotonic() + PATIENCE
     while marked(mark) and time.monotonic() < until:
         time.sleep(0.2)
-    for number in marked(mark):
-        with suppress(ProcessLookupError):
-            os.kill(number, signal.SIGKILL)
+    while (left := marked(mark)) and time.monotonic() < until + PATIENCE:
+        for number in left:
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(0.1)  # until they are gone, and nothing that they had just started is left
 
 
 @contextmanager
