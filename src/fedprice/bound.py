@@ -18,9 +18,9 @@ from fedprice.errors import InputError, number_like
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.clients import Clients
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["Bound"]
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.data.federation import Federation
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["Calibration", "Theory", "calibrate", "fit_alpha", "theory_constants"]
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    FloatArray = npt.NDArray[np.float64]
+    from fedprice.arrays import FloatArray
+
 
 __all__ = ["Clients"]
 

@@ -16,11 +16,9 @@ from fedprice.pricing import solve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["MECHANISMS", "beyond_tables", "bound_points", "rank_correlation"]
 

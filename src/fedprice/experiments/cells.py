@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.data import Federation
     from fedprice.learning import Clock
 
-    FloatArray = npt.NDArray[np.float64]
     Arrays = dict[str, npt.NDArray[Any]]
 
 __all__ = ["Cell", "Curve", "Store", "compute", "engine_version", "federation_of"]

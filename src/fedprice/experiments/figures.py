@@ -15,13 +15,11 @@ from fedprice.plots import COLORS, MARKERS, new_figure
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from fedprice.experiments.cells import Curve
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["Drawing", "all_figures"]
 

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.experiments.cells import Curve
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = [
     "Estimate",

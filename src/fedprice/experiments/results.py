@@ -16,14 +16,13 @@ from fedprice.experiments.study import SWEEP_TIME, SWEEPS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy.typing as npt
     import polars as pl
 
+    from fedprice.arrays import FloatArray
     from fedprice.experiments.cells import Curve
     from fedprice.experiments.settings import Settings
     from fedprice.experiments.study import Study
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = [
     "SETUP_TITLES",

@@ -31,15 +31,13 @@ from fedprice.pricing.display import infeasible_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.data import Federation
     from fedprice.experiments.cells import Store
     from fedprice.experiments.settings import Settings
     from fedprice.experiments.setups import Setup
     from fedprice.game import Game
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["SWEEPS", "Study", "begin", "scheme_outcome"]
 

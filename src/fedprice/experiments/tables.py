@@ -16,11 +16,9 @@ from fedprice.pricing import solve
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.experiments.study import Study
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["all_tables", "timed", "utility_gain"]
 

@@ -19,11 +19,9 @@ from fedprice.experiments.tables import timed, utility_gain
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.experiments.results import Table
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["RULE", "Claim", "Verdict", "all_claims"]
 

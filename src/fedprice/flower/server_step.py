@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from fedprice.arrays import Arrays
 
-    Arrays = list[npt.NDArray[Any]]
 
 __all__ = ["Momentum", "Plain", "ServerStep"]
 

@@ -45,14 +45,13 @@ from fedprice.market.updates import arrays_hash
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy.typing as npt
     from flwr.serverapp import Grid
 
+    from fedprice.arrays import Arrays
     from fedprice.flower.pricing import Priced
     from fedprice.flower.server_step import ServerStep
     from fedprice.market.messages import SigningKey
 
-    Arrays = list[npt.NDArray[Any]]
     Pricing = Callable[[Sequence[Profile], int], Priced]
 
 __all__ = ["PricedParticipation"]

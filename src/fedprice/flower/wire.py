@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    Arrays = list[npt.NDArray[Any]]
+    from fedprice.arrays import Arrays
+
 
 __all__ = [
     "MARKET",

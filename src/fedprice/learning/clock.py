@@ -12,7 +12,8 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    FloatArray = npt.NDArray[np.float64]
+    from fedprice.arrays import FloatArray
+
 
 __all__ = ["Clock"]
 

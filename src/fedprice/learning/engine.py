@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.data.federation import Federation
     from fedprice.learning.aggregation import Aggregator, State
     from fedprice.learning.clock import Clock
     from fedprice.learning.participation import Participation
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["DivergedError", "local_update", "run_fingerprint", "simulate", "simulate_runs"]
 

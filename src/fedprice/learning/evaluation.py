@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    FloatArray = npt.NDArray[np.float64]
+    from fedprice.arrays import FloatArray
+
     Features = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.int32]
 

@@ -14,9 +14,9 @@ from fedprice.errors import require
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.data.federation import Federation
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["Prepared", "aligned", "class_blocks", "padded", "prepared"]
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.data.federation import Federation
 
-    FloatArray = npt.NDArray[np.float64]
     Features = npt.NDArray[np.float32]
 
 __all__ = ["best_loss", "optimum", "own_optimum_losses"]

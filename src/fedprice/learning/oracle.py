@@ -14,11 +14,11 @@ from fedprice.learning.draws import batch_rows, joiners
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.data.federation import Federation
     from fedprice.learning.aggregation import Aggregator
     from fedprice.learning.training import Training
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["evaluate", "gradient", "local_update", "train"]
 

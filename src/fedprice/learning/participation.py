@@ -12,10 +12,9 @@ from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray, IntArray
     from fedprice.learning.aggregation.base import State
 
-    FloatArray = npt.NDArray[np.float64]
-    IntArray = npt.NDArray[np.int64]
 
 __all__ = ["Drawn", "Participation"]
 

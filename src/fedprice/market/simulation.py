@@ -38,14 +38,13 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray, IntArray
     from fedprice.data import Federation
     from fedprice.learning import Clock, History
     from fedprice.learning.aggregation import State
     from fedprice.market.ledger import Ledger
     from fedprice.pricing import Outcome
 
-    FloatArray = npt.NDArray[np.float64]
-    IntArray = npt.NDArray[np.int64]
 
 __all__ = ["agree", "budgeted_terms", "simulate_market", "simulation_key"]
 

@@ -11,11 +11,9 @@ from fedprice.pricing.outcome import Outcome
 from fedprice.pricing.root import Spend, find_root
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["price_along"]
 

@@ -44,11 +44,9 @@ from fedprice.pricing.schemes import scheme
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["equilibrium", "solve_problem"]
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
+    from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["Certificate", "Outcome", "Status"]
 

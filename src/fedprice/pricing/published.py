@@ -18,11 +18,9 @@ from fedprice.pricing.outcome import Outcome
 from fedprice.pricing.schemes import scheme
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
-    FloatArray = npt.NDArray[np.float64]
 
 __all__ = ["uniform_published", "weighted_published"]
 

@@ -9,7 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    FloatArray = npt.NDArray[np.float64]
+    from fedprice.arrays import FloatArray
+
     State = dict[str, npt.NDArray[Any]]
 else:
     State = dict

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    FloatArray = npt.NDArray[np.float64]
+    from fedprice.arrays import FloatArray
+
 
 __all__ = ["HorvitzThompson"]
 
