@@ -305,6 +305,15 @@ def test_data_show(run: Run, tmp_path: Path) -> None:
     assert "Did you mean 'setup1'" in run("calibrate", "setup")[2] + run("calibrate", "setup11")[2]
 
 
+@pytest.mark.parametrize("command", ["data show", "calibrate", "simulate", "reproduce"])
+def test_data_was_silently_ignored_with_setup1(run: Run, tmp_path: Path, command: str) -> None:
+    """Even a file that does not exist passed."""
+    out = ("--out", tmp_path / "out") if command == "reproduce" else ()
+    code, _, err = run(*command.split(), "setup1", "--data", tmp_path / "none.npz", *out)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "setup1 has synthetic data and takes none from elsewhere" in err
+
+
 def test_simulate_trains_each_scheme(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     code, out, err = run("simulate", "setup1", "--rounds", 20, "--seeds", 2, "-o", table)

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -222,6 +224,19 @@ def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: 
         code, _, err = run("reproduce", "--settings", settings_file, "--out", out, "--scheme", text)
         assert code == 2
         assert message in err
+
+
+def test_data_are_for_the_setups_that_take_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, str | None] = {}
+
+    def begin(_: Settings, name: str, data: str | None, *rest: object) -> SimpleNamespace:
+        given[name] = data
+        return SimpleNamespace(cells=list)
+
+    module = import_module("fedprice.experiments.reproduce")
+    monkeypatch.setattr(module, "begin", begin)
+    module._load(Settings(setups=("setup1", "setup2")), "images", None, None)
+    assert given == {"setup1": None, "setup2": "images"}
 
 
 def test_bad_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

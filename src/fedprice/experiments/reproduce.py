@@ -17,6 +17,7 @@ from fedprice.experiments.cells import Cell, Curve, Store
 from fedprice.experiments.results import Result
 from fedprice.experiments.runner import run_cells
 from fedprice.experiments.settings import Settings
+from fedprice.experiments.setups import setup_of
 from fedprice.experiments.study import Study, begin
 from fedprice.tables import whole_file
 
@@ -138,8 +139,11 @@ def _load(
     settings: Settings, data: str | None, store: Store, report: Callable[[str], None] | None
 ) -> _Work:
     work = _Work()
+    takers = [name for name in settings.setups if setup_of(name).takes_data]
     for name in settings.setups:
-        work.studies.append(begin(settings, name, data, store, report))
+        # Setups without a use for `data` refuse it, so they get it only if all of them are such.
+        own = data if name in takers or not takers else None
+        work.studies.append(begin(settings, name, own, store, report))
         work.cells.extend(work.studies[-1].cells())
     for i, cell in enumerate(work.cells):
         curve = store.load_curve(cell)

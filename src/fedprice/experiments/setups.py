@@ -50,6 +50,11 @@ class Setup:
     time: float
     step_time: float
 
+    @property
+    def takes_data(self) -> bool:
+        """Whether the setup's samples come from files, which `data` may name."""
+        return self.data != "synthetic"
+
     def federation(
         self, data: str | Path | None = None, *, num_clients: int = NUM_CLIENTS
     ) -> Federation:
@@ -57,8 +62,13 @@ class Setup:
 
         With fewer clients than the paper's 40 it has fewer samples, in proportion.
         """
+        if data is not None and not self.takes_data:
+            raise InputError(
+                f"{self.name} has synthetic data and takes none from elsewhere; got {str(data)!r}. "
+                "Leave out `data` (--data)."
+            )
         samples = round(self.samples * num_clients / NUM_CLIENTS)
-        if self.data == "synthetic":
+        if not self.takes_data:
             return synthetic(num_clients=num_clients, samples=samples)
         deal = mnist if self.data == "mnist" else emnist
         return deal(num_clients=num_clients, samples=samples, data=data)
