@@ -8,6 +8,7 @@ import struct
 import threading
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,6 +18,8 @@ import pytest
 from fedprice import InputError
 from fedprice.data import Federation, UnavailableError, emnist, mnist, sources, synthetic
 from fedprice.data.partition import few_classes, power_law_sizes, scaled_sizes
+
+FINGERPRINT = "7c93df69a36113d8606c36fb72edf70eb5950c0f66341ed074f9229d00d3aaf7"
 
 
 def classes_of(federation: Federation) -> list[int]:
@@ -90,8 +93,8 @@ def test_partition_totals_and_limits() -> None:
     ("x", "y", "message"),
     [
         ([[1.0]], [2], "labels of toy must be 0 to 1; the training set has 2 to 2"),
-        ([[np.nan]], [0], "sample 0 of the training set of toy is not finite"),
-        ([[1.0], [2.0]], [0], "must have a row of features a label"),
+        ([[np.nan]], [0], "sample 1 of the training set of toy is not finite"),
+        ([[1.0], [2.0]], [0], "must have one row of features per label"),
     ],
 )
 def test_bad_federations(x: list[list[float]], y: list[int], message: str) -> None:
@@ -100,7 +103,7 @@ def test_bad_federations(x: list[list[float]], y: list[int], message: str) -> No
 
 
 def test_empty_client() -> None:
-    with pytest.raises(InputError, match="every client needs data; client 1 of toy has none"):
+    with pytest.raises(InputError, match="every client needs data; client '2' of toy has none"):
         Federation.of(
             "toy", [([[1.0]], [0]), (np.zeros((0, 1)), [])], ([[1.0]], [0]), num_classes=2
         )
@@ -109,11 +112,11 @@ def test_empty_client() -> None:
 def test_clients_that_do_not_fit() -> None:
     whole = ([[1.0], [2.0]], [0, 1])
     for clients, message in (
-        ([([[1.0], [2.0]], [0]), ([[1.0]], [0, 1])], "client 0 of toy must have a row"),
-        ([([], []), whole], "client 0 of toy has none"),
-        ([([[1.0]], [0.7])], "labels of client 0 of toy must be whole"),
-        ([([[1.0]], [2**32 + 1])], "labels of client 0 of toy must be whole"),
-        ([([[1.0, 2.0]], [0])], "client 0 of toy has 2 features a sample, the test set 1"),
+        ([([[1.0], [2.0]], [0]), ([[1.0]], [0, 1])], "client '1' of toy must have one row"),
+        ([([], []), whole], "client '1' of toy has none"),
+        ([([[1.0]], [0.7])], "labels of client '1' of toy must be whole"),
+        ([([[1.0]], [2**32 + 1])], "labels of client '1' of toy must be whole"),
+        ([([[1.0, 2.0]], [0])], "client '1' of toy has 2 features per sample, the test set 1"),
         ([], "toy needs at least one client"),
     ):
         with pytest.raises(InputError, match=message):
@@ -121,6 +124,30 @@ def test_clients_that_do_not_fit() -> None:
     x, y = np.zeros((3, 1), np.float32), np.zeros(3, np.int32)
     with pytest.raises(InputError, match="`offsets` of toy must run from 0 to 3"):
         Federation("toy", x, y, np.array([0, 9]), x, y, num_classes=2)
+
+
+def test_clients_have_names() -> None:
+    one = ([[1.0], [2.0]], [0, 1])
+
+    def named(*ids: str) -> Federation:
+        return Federation.of("toy", [one, one], one, num_classes=2, ids=ids)
+
+    plain = Federation.of("toy", [one, one], one, num_classes=2)
+    assert plain.ids == ("1", "2")
+    # Stored results and ledgers know data by the fingerprint from before there were names.
+    assert plain.fingerprint == FINGERPRINT
+    assert named("1", "2").fingerprint == FINGERPRINT
+    assert len({f.fingerprint for f in (plain, named("a", "b"), named("b", "a"))}) == 3
+    assert replace(named("a", "b"), name="other").ids == ("a", "b")
+    for ids, message in (
+        (["a"], "`ids` must name each of the 2 clients of toy; got 1 names"),
+        (["a", ""], "`ids` of toy must not be empty; name 2 is"),
+        (["a", "a"], "`ids` of toy must be distinct; got 'a' more than once"),
+    ):
+        with pytest.raises(InputError, match=message):
+            named(*ids)
+    with pytest.raises(InputError, match="client 'south' of toy has none"):
+        Federation.of("toy", [one, ([], [])], one, num_classes=2, ids=["north", "south"])
 
 
 def test_synthetic_follows_its_recipe() -> None:

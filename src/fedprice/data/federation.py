@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,6 +37,8 @@ class Federation:
         The test set, of the same form.
     num_classes
         Labels are 0 … num_classes − 1.
+    ids
+        Names of the clients, distinct; by default "1", "2", …
 
     Examples
     --------
@@ -45,6 +49,8 @@ class Federation:
     Federation('toy', num_clients=2, samples=4, num_features=4, num_classes=2)
     >>> federation.weight
     array([0.25, 0.75])
+    >>> federation.ids
+    ('1', '2')
     """
 
     name: str
@@ -54,29 +60,37 @@ class Federation:
     test_features: npt.NDArray[np.float32]
     test_labels: npt.NDArray[np.int32]
     num_classes: int
+    ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = np.diff(self.offsets)
+        ids = self.ids or _numbered(sizes.size)
+        object.__setattr__(self, "ids", ids)
+        _check_ids(self.name, ids, sizes.size)
         if self.offsets.size and (self.offsets[0], self.offsets[-1]) != (0, len(self.labels)):
             raise InputError(
                 f"`offsets` of {self.name} must run from 0 to {len(self.labels)}, the number of "
                 f"labels; got {self.offsets[0]} to {self.offsets[-1]}."
             )
-        if sizes.size == 0 or (sizes < 1).any():
-            empty = int(np.argmax(sizes < 1)) if sizes.size else 0
-            raise InputError(f"every client needs data; client {empty} of {self.name} has none.")
+        if sizes.size == 0:
+            raise InputError(f"{self.name} needs at least one client.")
+        if (sizes < 1).any():
+            empty = ids[int(np.argmax(sizes < 1))]
+            raise InputError(f"every client needs data; client {empty!r} of {self.name} has none.")
         for part, x, y in (
             ("training", self.features, self.labels),
             ("test", self.test_features, self.test_labels),
         ):
             if x.ndim != 2 or x.shape[0] != y.size or x.shape[1] != self.features.shape[1]:
                 raise InputError(
-                    f"the {part} set of {self.name} must have a row of features a label; "
+                    f"the {part} set of {self.name} must have one row of features per label; "
                     f"got {x.shape} features and {y.size} labels."
                 )
             if not np.isfinite(x).all():
                 row = int(np.argmax(~np.isfinite(x).all(axis=1)))
-                raise InputError(f"sample {row} of the {part} set of {self.name} is not finite.")
+                raise InputError(
+                    f"sample {row + 1} of the {part} set of {self.name} is not finite."
+                )
             if y.size and not 0 <= y.min() <= y.max() < self.num_classes:
                 raise InputError(
                     f"labels of {self.name} must be 0 to {self.num_classes - 1}; "
@@ -91,16 +105,29 @@ class Federation:
         test: tuple[npt.ArrayLike, npt.ArrayLike],
         *,
         num_classes: int,
+        ids: Sequence[str] | None = None,
     ) -> Federation:
-        """Return a federation of one (features, labels) pair a client."""
+        """Return a federation of one (features, labels) pair per client.
+
+        Examples
+        --------
+        >>> own = ([[0.5], [1.5]], [0, 1])
+        >>> Federation.of("toy", [own, own], own, num_classes=2, ids=["north", "south"]).ids
+        ('north', 'south')
+        """
         if not clients:
             raise InputError(f"{name} needs at least one client.")
-        parts = [_arrays(f"client {n} of {name}", x, y) for n, (x, y) in enumerate(clients)]
+        names = _numbered(len(clients)) if ids is None else tuple(map(str, ids))
+        _check_ids(name, names, len(clients))
+        parts = [
+            _arrays(f"client {who!r} of {name}", x, y)
+            for who, (x, y) in zip(names, clients, strict=True)
+        ]
         test_x, test_y = _arrays(f"the test set of {name}", *test)
-        for n, (x, _) in enumerate(parts):
+        for who, (x, _) in zip(names, parts, strict=True):
             if x.shape[1] != test_x.shape[1]:
                 raise InputError(
-                    f"client {n} of {name} has {x.shape[1]} features a sample, the test set "
+                    f"client {who!r} of {name} has {x.shape[1]} features per sample, the test set "
                     f"{test_x.shape[1]}."
                 )
         return cls(
@@ -111,6 +138,7 @@ class Federation:
             test_features=test_x,
             test_labels=test_y,
             num_classes=num_classes,
+            ids=names,
         )
 
     def __repr__(self) -> str:
@@ -153,7 +181,25 @@ class Federation:
         ):
             digest.update(f"\0{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
+        if self.ids != _numbered(self.num_clients):
+            digest.update(f"\0{json.dumps(self.ids)}".encode())
         return digest.hexdigest()
+
+
+def _numbered(num_clients: int) -> tuple[str, ...]:
+    return tuple(map(str, range(1, num_clients + 1)))
+
+
+def _check_ids(name: str, ids: tuple[str, ...], num_clients: int) -> None:
+    if len(ids) != num_clients:
+        raise InputError(
+            f"`ids` must name each of the {num_clients} clients of {name}; got {len(ids)} names."
+        )
+    if "" in ids:
+        raise InputError(f"`ids` of {name} must not be empty; name {ids.index('') + 1} is.")
+    if len(set(ids)) < len(ids):
+        twice = Counter(ids).most_common(1)[0][0]
+        raise InputError(f"`ids` of {name} must be distinct; got {twice!r} more than once.")
 
 
 def _arrays(
@@ -164,8 +210,8 @@ def _arrays(
         raise InputError(f"every client needs data; {whose} has none.")
     if x.ndim != 2 or y.shape != x.shape[:1]:
         raise InputError(
-            f"{whose} must have a row of features a label; got {x.shape} features and {y.shape} "
-            "labels."
+            f"{whose} must have one row of features per label; got {x.shape} features and "
+            f"{y.shape} labels."
         )
     whole = y.astype(np.int32)
     if not np.array_equal(whole, y):

@@ -83,7 +83,7 @@ def few_classes(
             classes = np.argsort(-left, kind="stable")[:most_classes]
         if left[classes].sum() < sizes[n]:
             raise InputError(
-                f"{most_classes} classes have no {sizes[n]} samples left for client {n}; "
+                f"{most_classes} classes have no {sizes[n]} samples left for client {n + 1}; "
                 "ask for fewer samples or more classes a client."
             )
         # One of each class, the rest at random without returning.
