@@ -305,6 +305,29 @@ def test_data_show(run: Run, tmp_path: Path) -> None:
     assert "Did you mean 'setup1'" in run("calibrate", "setup")[2] + run("calibrate", "setup11")[2]
 
 
+def test_data_show_takes_a_file(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "wards.csv"
+    path.write_text(
+        "client_id,label,age,split\n"
+        "[b]north,ill,61,train\n[b]north,well,44,train\nsouth,well,38,train\n,ill,70,test\n"
+    )
+    code, out, _ = run("data", "show", path)
+    assert (code, "[b]north" in out) == (0, True)
+    assert "3 samples, and 1 for testing" in out
+    rows = json.loads(run("data", "show", path, "--format", "json")[1])["clients"]
+    assert [(row["client_id"], row["samples"]) for row in rows] == [("[b]north", 2), ("south", 1)]
+    (tmp_path / "notes.txt").touch()
+    for arguments, message in (
+        ([path, "--data", path], "--data is for setup2 and setup3; leave it out with"),
+        ([tmp_path / "none.parquet"], "none.parquet: No such file"),
+        ([tmp_path / "notes.txt"], "use one of .csv, .parquet, .npz"),
+        (["setup4"], "there is no setup 'setup4'"),
+    ):
+        code, out, err = run("data", "show", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert message in err
+
+
 @pytest.mark.parametrize("command", ["data show", "calibrate", "simulate", "reproduce"])
 def test_data_was_silently_ignored_with_setup1(run: Run, tmp_path: Path, command: str) -> None:
     """Even a file that does not exist passed."""

@@ -1,4 +1,4 @@
-"""`fedprice data`: get data sets, and look at how a setup deals them."""
+"""`fedprice data`: get data sets, and look at how their samples are spread over clients."""
 
 from __future__ import annotations
 
@@ -10,18 +10,25 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
+from fedprice.errors import InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.console import RenderableType
 
-__all__ = ["data"]
+    from fedprice.data import Federation
 
-data = typer.Typer(no_args_is_help=True, help="Get data sets, and look at how setups deal them.")
+__all__ = ["data", "federation_for"]
+
+data = typer.Typer(no_args_is_help=True, help="Get data sets, and look at who has which samples.")
 
 DataPath = Annotated[
     Path | None,
-    typer.Option("--data", metavar="PATH", help="An npz of your own, or a directory with it."),
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        help="Images for setup2 or setup3: an npz of your own, or a directory with it.",
+    ),
 ]
 
 
@@ -39,7 +46,13 @@ def get(
 
 @data.command()
 def show(
-    setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT",
+            help="setup1, setup2, setup3, or a data file of your own (CSV, Parquet or npz).",
+        ),
+    ],
     source: DataPath = None,
     output: options.OutputFile = None,
     plot: options.PlotFile = None,
@@ -50,10 +63,9 @@ def show(
     import polars as pl
 
     from fedprice.cli.figures import draw_federation
-    from fedprice.experiments import setup_of
 
     delivery = Delivery(output, plot, format_, force)
-    federation = setup_of(setup).federation(source)
+    federation = federation_for(what, source)
     counts = np.array(
         [
             np.bincount(federation.client(n)[1], minlength=federation.num_classes)
@@ -62,7 +74,7 @@ def show(
     )
     rows = pl.DataFrame(
         {
-            "client": np.arange(1, federation.num_clients + 1),
+            "client_id": federation.ids,
             "samples": federation.samples,
             "share": federation.weight,
             "classes": (counts > 0).sum(axis=1),
@@ -79,19 +91,34 @@ def show(
     delivery.send(
         rows,
         to_json=lambda: json_text(summary=summary, clients=rows),
-        to_screen=lambda: _screen(summary, counts),
+        to_screen=lambda: _screen(summary, federation.ids, counts),
         to_figure=lambda: draw_federation(federation.name, counts),
     )
 
 
-def _screen(summary: dict[str, object], counts: npt.NDArray[np.int64]) -> RenderableType:
-    """Draw a line of blocks a client: its samples by class, dark where there are many."""
+def federation_for(what: str, source: Path | None) -> Federation:
+    """Return the federation of a setup, or the one in a data file."""
+    from fedprice.data.files import DATA_SUFFIXES, read_federation
+    from fedprice.experiments.setups import SETUPS, setup_of
+
+    path = Path(what)
+    if what in SETUPS or not (path.suffix.lower() in DATA_SUFFIXES or path.exists()):
+        return setup_of(what).federation(source)
+    if source is not None:
+        raise InputError(f"--data is for setup2 and setup3; leave it out with {what}.")
+    return read_federation(path)
+
+
+def _screen(
+    summary: dict[str, object], ids: tuple[str, ...], counts: npt.NDArray[np.int64]
+) -> RenderableType:
+    """Draw one line of blocks per client: its samples by class, dark where there are many."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE, title=str(summary["name"]), title_justify="left")
+    table = Table(box=box.SIMPLE, title=Text(str(summary["name"])), title_justify="left")
     for column in ("client", "samples", "classes"):
         table.add_column(column, justify="right")
     table.add_column("samples by class")
@@ -100,6 +127,6 @@ def _screen(summary: dict[str, object], counts: npt.NDArray[np.int64]) -> Render
         own = counts[n]
         depth = np.ceil(4 * own / own.max()).astype(int)
         picture = "".join(shades[d] for d in depth)
-        table.add_row(str(n + 1), f"{own.sum():,}", str((own > 0).sum()), picture)
-    share = f"largest share {summary['largest_share']:.3f}"
-    return Group(table, Text(f"{summary['samples']:,} samples, {share}"))
+        table.add_row(Text(ids[n]), f"{own.sum():,}", str((own > 0).sum()), picture)
+    samples = f"{summary['samples']:,} samples, and {summary['test_samples']:,} for testing"
+    return Group(table, Text(f"{samples}; largest share {summary['largest_share']:.3f}"))
