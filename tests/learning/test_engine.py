@@ -286,8 +286,9 @@ def test_bad_input(federation: Federation, change: dict[str, object], message: s
 def test_bad_training() -> None:
     with pytest.raises(InputError, match="`rounds` must be a whole number"):
         Training(rounds=0)
-    with pytest.raises(InputError, match="`l2` must be at least 0"):
-        Training(l2=-1)
+    for l2 in (-1, 1e7):
+        with pytest.raises(InputError, match=r"`l2` must be at least 0 and below 1e6; got -?1"):
+            Training(l2=l2)
     with pytest.raises(InputError, match="`rate` must be a function"):
         Training(rate=0.1)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="`rate` must be above 0"):
