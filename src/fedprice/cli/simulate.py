@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["simulate"]
 
-MICRO = 1e6  # micro-units in a unit of money
-
 
 def simulate(
     setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
@@ -183,10 +181,12 @@ def _markets(
 
 def _spend(books: Ledger, run: str) -> float:
     """Return what a run paid out less what it took in."""
+    from fedprice.market.money import money
+
     net = sum(
         amount
         for entry in books.entries(run)
         for account, amount in entry.postings
         if account.startswith("client:")
     )
-    return net / MICRO
+    return float(money(net))
