@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.game import best_response, utilities
+from fedprice.game import best_response, profit_at, utilities
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -162,6 +162,12 @@ class Outcome:
     def utilities(self) -> FloatArray:
         """Expected utilities of the clients, shape (N,), up to a constant (see `utilities`)."""
         return utilities(self.game, self.levels, self.prices)
+
+    @cached_property
+    def profits(self) -> FloatArray:
+        """P_n q_n − c_n q_n^τ, each client's payment less its own cost, shape (N,)."""
+        game = self.game
+        return profit_at(self.levels, self.prices, game.clients.cost, game.cost_exponent)
 
     @cached_property
     def spend(self) -> float:
