@@ -24,6 +24,7 @@ from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
 from fedprice.experiments.study import scheme_outcome
 from fedprice.experiments.tables import all_tables, total_utility, utility_gain
+from fedprice.experiments.verdicts import all_claims
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
 from tests.conftest import Run
@@ -365,6 +366,8 @@ def test_what_tables_say_by_hand(whole: Path) -> None:
         for v in (0, 4_000, 80_000) for s in range(5)
     ]  # fmt: skip
     assert payers == [int(np.median(draws[i : i + 5])) for i in (0, 5, 10)]
+    claims = [c for c in all_claims(found.results) if c.text.startswith("Some clients pay")]
+    assert [c.ours.value for c in claims] == payers[1:]
     right = next(row for row in tables["table-alpha"] if row["α believed / true"] == "1")
     assert right["spend / budget"] == pytest.approx(1)
     assert right["loss by the bound / optimal"] == pytest.approx(1)

@@ -18,7 +18,9 @@ import numpy as np
 from fedprice import calibrate as calibration_code
 from fedprice.calibrate import Calibration, calibrate
 from fedprice.errors import InputError, require
+from fedprice.experiments import paper
 from fedprice.experiments.cells import Cell, engine_version, federation_of
+from fedprice.experiments.measures import Estimate
 from fedprice.experiments.settings import PAPER_SCHEMES
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import Training
@@ -31,7 +33,7 @@ from fedprice.pricing.display import infeasible_line
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice.arrays import FloatArray, IntArray
     from fedprice.data import Federation
     from fedprice.experiments.cells import Store
     from fedprice.experiments.settings import Settings
@@ -100,6 +102,27 @@ class Study:
         """Return the setup's game, with some of Table I changed."""
         setup = replace(self.setup, **changes)
         return setup.game(self.federation, self.calibration, rounds=self.settings.rounds)
+
+    def payer_counts(self, mean_value: float, alpha: float, draws: int) -> IntArray:
+        """Return how many clients pay at the equilibrium, over draws of costs and values."""
+        setup = replace(self.setup, mean_value=mean_value)
+        calibration, rounds = replace(self.calibration, alpha=alpha), self.settings.rounds
+        games = (
+            setup.game(self.federation, calibration, rounds=rounds, seed=seed)
+            for seed in range(draws)
+        )
+        return np.array([solve(game).payers for game in games])
+
+    @cached_property
+    def payers(self) -> dict[int, Estimate]:
+        """Table V: the median number of payers by mean value, with the range of 90 % of draws."""
+        alpha, draws = self.calibration.alpha, self.settings.population_draws
+        found = {}
+        for mean_value in paper.PAYERS:
+            counts = self.payer_counts(mean_value, alpha, draws)
+            middle, low, high = np.quantile(counts, [0.5, 0.05, 0.95], method="nearest")
+            found[mean_value] = Estimate(float(middle), float(low), float(high))
+        return found
 
     @cached_property
     def sweep(self) -> dict[float, Outcome]:
