@@ -15,8 +15,11 @@ import numpy as np
 import pytest
 
 from fedprice import InputError
-from fedprice.data import Federation, UnavailableError, emnist, mnist, sources, synthetic
+from fedprice.data import Federation, UnavailableError, sources
+from fedprice.data.emnist import emnist
+from fedprice.data.mnist import mnist
 from fedprice.data.partition import few_classes, power_law_sizes, scaled_sizes
+from fedprice.data.synthetic import synthetic
 
 
 def classes_of(federation: Federation) -> list[int]:

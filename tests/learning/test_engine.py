@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from fedprice import InputError
-from fedprice.data import Federation, synthetic
+from fedprice.data import Federation
+from fedprice.data.synthetic import synthetic
 from fedprice.learning import (
     Aggregator,
     Clock,
@@ -186,7 +187,8 @@ def test_one_failed_run_stops_the_others(federation: Federation) -> None:
 def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
     """Without a compiled cache, with one, and again: the same model."""
     program = (
-        "from fedprice.data import synthetic; import fedprice.learning as fl; import hashlib; "
+        "from fedprice.data.synthetic import synthetic; "
+        "import fedprice.learning as fl; import hashlib; "
         "f = synthetic(num_clients=6, samples=600); "
         "h = fl.simulate(f, 0.7, training=fl.Training(rounds=4, local_steps=30)); "
         "print(hashlib.sha256(h.model.tobytes()).hexdigest())"

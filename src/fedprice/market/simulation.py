@@ -84,7 +84,7 @@ def simulate_market(
     Examples
     --------
     >>> from fedprice import Bound, Clients, Game, solve
-    >>> from fedprice.data import synthetic
+    >>> from fedprice.data.synthetic import synthetic
     >>> from fedprice.market.ledger import Ledger
     >>> federation = synthetic(num_clients=4, samples=400)
     >>> clients = Clients(samples=federation.samples, grad_norm=2, cost=[3, 4, 5, 6], value=0)
