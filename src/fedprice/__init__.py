@@ -16,7 +16,7 @@ from fedprice.bound import Bound
 from fedprice.clients import Clients
 from fedprice.errors import FedpriceError, InputError, MissingExtraError
 from fedprice.game import Game, best_response, price_for, utilities
-from fedprice.pricing import SCHEMES, Certificate, Outcome, Status, scheme, solve
+from fedprice.pricing import SCHEMES, Certificate, Outcome, Scheme, Status, scheme, solve
 from fedprice.pricing.frontier import frontier
 from fedprice.random_clients import population
 
@@ -32,6 +32,7 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "Outcome",
+    "Scheme",
     "Status",
     "best_response",
     "frontier",

@@ -190,10 +190,9 @@ def budgeted_terms(outcome: Outcome, samples: npt.NDArray[Any]) -> list[Terms]:
     """
     if outcome.status is Status.INFEASIBLE:
         raise InputError("an infeasible outcome cannot be offered; raise the budget.")
-    if outcome.scheme == "subset":
+    if not outcome.posts_prices:
         raise InputError(
-            "a fixed subset is no market: it offers no prices and its model is biased. Choose "
-            "another scheme."
+            f"scheme {outcome.scheme!r} offers no prices, so it is no market. Choose another one."
         )
     # Levels are rounded down, but a payer's up: what it brings in was counted on.
     caps = [level_units(float(level)) for level in outcome.levels]

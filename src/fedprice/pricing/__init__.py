@@ -8,15 +8,18 @@ from fedprice.pricing import equilibrium, subset, uniform, weighted  # registers
 from fedprice.pricing.outcome import Certificate, Outcome, Status
 from fedprice.pricing.published import uniform_published, weighted_published
 from fedprice.pricing.reference import convex, msearch, random_starts
-from fedprice.pricing.schemes import SCHEMES, scheme, solve
+from fedprice.pricing.schemes import SCHEMES, Scheme, find_scheme, find_schemes, scheme, solve
 
 __all__ = [
     "SCHEMES",
     "Certificate",
     "Outcome",
+    "Scheme",
     "Status",
     "convex",
     "equilibrium",
+    "find_scheme",
+    "find_schemes",
     "msearch",
     "random_starts",
     "scheme",

@@ -83,6 +83,8 @@ class Outcome:
         The least budget for which the scheme is feasible; −inf if it is for every budget.
     iterations
         Passes over the clients that the search took.
+    posts_prices, aggregator
+        Properties of the scheme (see `Scheme`), which writes them here.
     """
 
     game: Game
@@ -94,6 +96,8 @@ class Outcome:
     certificate: Certificate
     least_budget: float
     iterations: int
+    posts_prices: bool = True
+    aggregator: str = "horvitz-thompson"
 
     @classmethod
     def from_prices(
@@ -159,15 +163,15 @@ class Outcome:
         return self.prices * self.levels
 
     @cached_property
-    def utilities(self) -> FloatArray:
-        """Expected utilities of the clients, shape (N,), up to a constant (see `utilities`)."""
-        return utilities(self.game, self.levels, self.prices)
-
-    @cached_property
     def profits(self) -> FloatArray:
         """P_n q_n − c_n q_n^τ, each client's payment less its own cost, shape (N,)."""
         game = self.game
         return profit_at(self.levels, self.prices, game.clients.cost, game.cost_exponent)
+
+    @cached_property
+    def utilities(self) -> FloatArray:
+        """Expected utilities of the clients, shape (N,), up to a constant (see `utilities`)."""
+        return utilities(self.game, self.levels, self.prices)
 
     @cached_property
     def spend(self) -> float:
