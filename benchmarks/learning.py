@@ -23,8 +23,9 @@ for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 
-from fedprice.data import Federation, synthetic
+from fedprice.data import Federation
 from fedprice.data.partition import few_classes, power_law_sizes
+from fedprice.data.synthetic import synthetic
 from fedprice.learning import Training, simulate, simulate_runs
 from fedprice.learning.draws import batch_rows, joiners
 
@@ -142,7 +143,8 @@ def median(measure: Callable[[], float], repeats: int = 3) -> float:
 def compile_seconds() -> tuple[float, float]:
     """Return the time of a first tiny run without and with a compiled cache."""
     program = (
-        "import time; from fedprice.data import synthetic; import fedprice.learning as fl; "
+        "import time; from fedprice.data.synthetic import synthetic; "
+        "import fedprice.learning as fl; "
         "f = synthetic(num_clients=4, samples=400); t = time.perf_counter(); "
         "fl.simulate(f, 0.9, training=fl.Training(rounds=2, local_steps=2)); "
         "print(time.perf_counter() - t)"

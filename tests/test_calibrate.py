@@ -7,7 +7,8 @@ from scipy.optimize import minimize
 from fedprice import InputError
 from fedprice.bound import random_loss
 from fedprice.calibrate import calibrate, fit_alpha, theory_constants
-from fedprice.data import Federation, synthetic
+from fedprice.data import Federation
+from fedprice.data.synthetic import synthetic
 from fedprice.experiments import SETUPS, setup_of
 from fedprice.learning import Training, oracle, simulate_runs
 from fedprice.learning.optimum import best_loss, own_optimum_losses

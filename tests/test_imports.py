@@ -1,10 +1,14 @@
 """Heavy packages are imported when needed, not before; a missing extra names its cure."""
 
+import pkgutil
 import subprocess
 import sys
+from importlib import import_module
+from types import ModuleType
 
 import pytest
 
+import fedprice
 from fedprice import MissingExtraError
 from fedprice.errors import require
 
@@ -31,6 +35,17 @@ atexit.register(lambda: print("LOADED", *sorted(m for m in sys.modules if "." no
     loaded = set(run.stdout.rpartition("LOADED")[2].split())
     assert "fedprice" in loaded
     assert not loaded & HEAVY
+
+
+def test_no_name_of_a_package_hides_one_of_its_modules() -> None:
+    found = pkgutil.walk_packages(fedprice.__path__, "fedprice.")
+    packages = ["fedprice", *(module.name for module in found if module.ispkg)]
+    assert "fedprice.learning.aggregation" in packages
+    for name in packages:
+        package = import_module(name)
+        for module in pkgutil.iter_modules(package.__path__):
+            found_there = getattr(package, module.name, package)
+            assert isinstance(found_there, ModuleType), f"{name}.{module.name}"
 
 
 def test_missing_extra_names_the_command() -> None:

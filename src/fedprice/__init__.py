@@ -16,8 +16,9 @@ from fedprice.bound import Bound
 from fedprice.clients import Clients
 from fedprice.errors import FedpriceError, InputError, MissingExtraError
 from fedprice.game import Game, best_response, price_for, utilities
-from fedprice.population import population
-from fedprice.pricing import SCHEMES, Certificate, Outcome, Status, frontier, scheme, solve
+from fedprice.pricing import SCHEMES, Certificate, Outcome, Scheme, Status, scheme, solve
+from fedprice.pricing.frontier import frontier
+from fedprice.random_clients import population
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "InputError",
     "MissingExtraError",
     "Outcome",
+    "Scheme",
     "Status",
     "best_response",
     "frontier",

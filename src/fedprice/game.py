@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedprice.bound import Bound
     from fedprice.clients import Clients
 
+    Amount = TypeVar("Amount", float, FloatArray)
 
 __all__ = [
     "Game",
@@ -31,6 +32,7 @@ __all__ = [
     "break_even",
     "price_at",
     "price_for",
+    "profit_at",
     "utilities",
 ]
 
@@ -145,6 +147,17 @@ def price_at(
     return np.where(level > 0, prices, 0.0)
 
 
+def profit_at(level: Amount, price: Amount, cost: Amount, cost_exponent: float) -> Amount:
+    """Return P q − c q^τ, what a level earns less what it costs, elementwise.
+
+    Examples
+    --------
+    >>> profit_at(0.5, 8.0, 10.0, cost_exponent=2)
+    1.5
+    """
+    return price * level - cost * level**cost_exponent  # type: ignore[no-any-return]
+
+
 def utilities(game: Game, levels: FloatArray, prices: FloatArray) -> FloatArray:
     """Return each client's expected utility at these levels and prices, shape (N,).
 
@@ -153,10 +166,10 @@ def utilities(game: Game, levels: FloatArray, prices: FloatArray) -> FloatArray:
     """
     clients = game.clients
     loss = random_loss(game.impact, levels) + game.bound.beta / game.bound.rounds
-    money = prices * levels - clients.cost * levels**game.cost_exponent
+    profit = profit_at(levels, prices, clients.cost, game.cost_exponent)
     # Who does not care about the model does not suffer from a loss, be it infinite.
     with np.errstate(invalid="ignore"):
-        return np.where(clients.value > 0, money - clients.value * loss, money)
+        return np.where(clients.value > 0, profit - clients.value * loss, profit)
 
 
 def best_level(

@@ -4,12 +4,13 @@ import json
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from fedprice import Bound, Clients, Game, population, solve
+from fedprice import SCHEMES, Bound, Clients, Game, population, solve
 from tests.conftest import Run
 
 
@@ -109,6 +110,44 @@ def test_figures(
     assert (code, err) == (0, f"wrote {path}\n")
     start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
     assert path.read_bytes().startswith(start)
+
+
+OWN = """
+import fedprice as fp
+
+def mine(game):
+    return fp.Outcome.from_prices(game, game.clients.cost / 20, scheme="mine")
+
+@fp.scheme("draw", posts_prices=False, aggregator="median")
+def drawn(game):
+    return mine(game)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "own.py"
+    path.write_text(OWN, encoding="utf-8")
+    yield path
+    SCHEMES.pop("draw", None)
+
+
+def test_schemes_of_ones_own(run: Run, clients: Path, own: Path) -> None:
+    code, out, err = run("price", clients, "--scheme", f"{own}:mine", "--format", "json")
+    assert (code, json.loads(out)["summary"]["scheme"]) == (0, "mine"), err
+    both = ("--scheme", "uniform", "--scheme", f"{own}:mine")
+    code, out, err = run("compare", clients, *both, "--format", "json")
+    assert [row["scheme"] for row in json.loads(out)["schemes"]] == ["uniform", "mine"], err
+    for arguments, message in (
+        (("price", clients, "--scheme", f"{own}:ours"), "own.py has no function 'ours'"),
+        (("compare", clients, "--scheme", "none.py:f"), "no Python file none.py"),
+        (("simulate", "setup1", "--scheme", "equilibrum"), "Did you mean 'equilibrium'"),
+        (("simulate", "setup1", "--scheme", f"{own}:drawn"), "there is no aggregator 'median'"),
+    ):
+        code, out, err = run(*arguments)
+        assert (code, out) == (2, ""), err
+        assert message in err
+        assert err.count("\n") == 1
 
 
 def test_compare_lists_the_schemes(run: Run, clients: Path) -> None:

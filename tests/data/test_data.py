@@ -16,8 +16,11 @@ import numpy as np
 import pytest
 
 from fedprice import InputError
-from fedprice.data import Federation, UnavailableError, emnist, mnist, sources, synthetic
+from fedprice.data import Federation, UnavailableError, sources
+from fedprice.data.emnist import emnist
+from fedprice.data.mnist import mnist
 from fedprice.data.partition import few_classes, power_law_sizes, scaled_sizes
+from fedprice.data.synthetic import synthetic
 
 FINGERPRINT = "7c93df69a36113d8606c36fb72edf70eb5950c0f66341ed074f9229d00d3aaf7"
 

@@ -66,7 +66,7 @@ def test_bootstrap_intervals_cover() -> None:
 def test_few_seeds_have_no_interval() -> None:
     found = Estimate.of(0.5, np.array([0.4, 0.6]), 3)
     assert shown(found) == "0.5 (no interval)"
-    assert Claim("", "", "", found, 1.0, below=True).verdict is Verdict.OPEN
+    assert Claim("", "", "", found, 1.0, below=True).verdict is Verdict.INCONCLUSIVE
 
 
 def test_tables_in_four_forms() -> None:
@@ -82,10 +82,10 @@ def test_tables_in_four_forms() -> None:
     [
         (0.8, (0.7, 0.9), ""),
         (0.6, (0.7, 0.9), "0.6 in the paper, 0.8 (0.7 to 0.9) here. The claim holds, but"),
-        (0.8, (1.1, 1.2), "does not hold here"),
-        (0.6, (0.9, 1.1), "We cannot tell"),
+        (0.8, (1.1, 1.2), "The claim fails here"),
+        (0.6, (0.9, 1.1), "The claim is inconclusive here, and"),
         ("smaller", (0.9, 1.1), ""),
-        ("smaller", (1.1, 1.2), "does not hold here"),
+        ("smaller", (1.1, 1.2), "The claim fails here"),
     ],
 )
 def test_differences_in_plain_words(

@@ -24,8 +24,8 @@ from fedprice.experiments.beyond import bound_points, losses_along, rank_correla
 from fedprice.experiments.cells import compute
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
-from fedprice.experiments.study import scheme_outcome
 from fedprice.experiments.tables import all_tables, total_utility, utility_gain
+from fedprice.experiments.verdicts import all_claims
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
 from tests.conftest import Run
@@ -217,7 +217,7 @@ def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: 
     code, printed, _ = run("report", out)
     assert code == 0
     for text, message in (
-        (f"{own}:other", "failed: AttributeError"),
+        (f"{own}:other", "own.py has no function 'other'"),
         ("nowhere.py:mine", "no Python file "),
         ("unifrm", "Did you mean 'uniform'"),
     ):
@@ -380,6 +380,8 @@ def test_what_tables_say_by_hand(whole: Path) -> None:
         for v in (0, 4_000, 80_000) for s in range(5)
     ]  # fmt: skip
     assert payers == [int(np.median(draws[i : i + 5])) for i in (0, 5, 10)]
+    claims = [c for c in all_claims(found.results) if c.text.startswith("Some clients pay")]
+    assert [c.ours.value for c in claims] == payers[1:]
     right = next(row for row in tables["table-alpha"] if row["α believed / true"] == "1")
     assert right["spend / budget"] == pytest.approx(1)
     assert right["loss by the bound / optimal"] == pytest.approx(1)
@@ -392,21 +394,6 @@ def test_what_tables_say_by_hand(whole: Path) -> None:
     assert rank_correlation(result).value == pytest.approx(expected)
     assert study.least < result.last("full").min()
     assert study.level_vectors.mean(axis=1) == pytest.approx(np.full(6, 0.25))
-
-
-def test_schemes_by_name_and_by_file(whole: Path, place: Path) -> None:
-    game = gather(whole).results[0].study.game()
-    assert scheme_outcome(game, "uniform-published").scheme == "uniform-published"
-    own = place / "classy.py"
-    text = "from __future__ import annotations\nimport dataclasses\n" + OWN
-    own.write_text(
-        text + "\n@dataclasses.dataclass\nclass A:\n    b: int\n"
-        "def other(game):\n    return mine(dataclasses.replace(game, budget=1e9))\n",
-        encoding="utf-8",
-    )
-    assert scheme_outcome(game, f"{own}:mine").scheme == "mine"
-    with pytest.raises(InputError, match="must price the game that it is given"):
-        scheme_outcome(game, f"{own}:other")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 from fedprice import InputError
-from fedprice.data import Federation, synthetic
+from fedprice.data import Federation
+from fedprice.data.synthetic import synthetic
 from fedprice.learning import (
     Aggregator,
     Clock,
@@ -186,7 +187,8 @@ def test_one_failed_run_stops_the_others(federation: Federation) -> None:
 def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
     """Without a compiled cache, with one, and again: the same model."""
     program = (
-        "from fedprice.data import synthetic; import fedprice.learning as fl; import hashlib; "
+        "from fedprice.data.synthetic import synthetic; "
+        "import fedprice.learning as fl; import hashlib; "
         "f = synthetic(num_clients=6, samples=600); "
         "h = fl.simulate(f, 0.7, training=fl.Training(rounds=4, local_steps=30)); "
         "print(hashlib.sha256(h.model.tobytes()).hexdigest())"
@@ -286,8 +288,9 @@ def test_bad_input(federation: Federation, change: dict[str, object], message: s
 def test_bad_training() -> None:
     with pytest.raises(InputError, match="`rounds` must be a whole number"):
         Training(rounds=0)
-    with pytest.raises(InputError, match="`l2` must be at least 0"):
-        Training(l2=-1)
+    for l2 in (-1, 1e7):
+        with pytest.raises(InputError, match=r"`l2` must be at least 0 and below 1e6; got -?1"):
+            Training(l2=l2)
     with pytest.raises(InputError, match="`rate` must be a function"):
         Training(rate=0.1)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="`rate` must be above 0"):

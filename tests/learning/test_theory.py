@@ -8,7 +8,8 @@ import pytest
 
 from fedprice import Bound, Clients
 from fedprice.calibrate import theory_constants
-from fedprice.data import Federation, synthetic
+from fedprice.data import Federation
+from fedprice.data.synthetic import synthetic
 from fedprice.learning import TheoryRate, Training, oracle, simulate_runs
 from fedprice.learning.draws import batch_rows, coin_uniforms
 from fedprice.learning.layout import padded

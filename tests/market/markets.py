@@ -3,7 +3,8 @@
 import numpy as np
 
 from fedprice import Bound, Clients, Game, Outcome, solve
-from fedprice.data import Federation, synthetic
+from fedprice.data import Federation
+from fedprice.data.synthetic import synthetic
 from fedprice.learning import History, Training
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedprice import Clients, Game, InputError, solve
+from fedprice import SCHEMES, Clients, Game, InputError, Scheme, solve
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.money import LEVEL_ONE, MICRO, micro_units
@@ -16,6 +16,7 @@ from fedprice.market.offers import Offer, chosen_level
 from fedprice.market.run import MarketRun, fund_run
 from fedprice.market.simulation import budgeted_terms, simulate_market
 from fedprice.market.updates import Update, arrays_hash
+from fedprice.pricing.subset import subset
 from tests.market.markets import (
     NAMES,
     ROUNDS,
@@ -198,9 +199,10 @@ def test_whole_numbers_of_any_outcome() -> None:
 def test_what_is_no_market() -> None:
     federation = small_federation()
     outcome = small_outcome(federation)
-    subset = solve(outcome.game, scheme="subset")
-    with pytest.raises(InputError, match="no market"):
-        budgeted_terms(subset, federation.samples)
+    own = Scheme("own", SCHEMES["uniform"].function, posts_prices=False)
+    for biased in (solve(outcome.game, scheme="subset"), subset(outcome.game), own(outcome.game)):
+        with pytest.raises(InputError, match=f"'{biased.scheme}' offers no prices, so it is no"):
+            budgeted_terms(biased, federation.samples)
     poor = Game(outcome.game.clients, bound=outcome.game.bound, budget=-1e9)
     with pytest.raises(InputError, match="infeasible"):
         budgeted_terms(solve(poor, scheme="uniform"), federation.samples)

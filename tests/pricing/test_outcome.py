@@ -109,3 +109,9 @@ def test_frontier_is_warm_started() -> None:
     for budgets in (np.linspace(-495, -480, 50), np.linspace(-1e9, -1e8, 50)):
         cold = sum(o.iterations for b in budgets for o in frontier(GAME, [b]))
         assert 0 < sum(outcome.iterations for outcome in frontier(GAME, budgets)) < cold
+
+
+def test_profits_follow_the_cost_exponent() -> None:
+    outcome = solve(replace(GAME, cost_exponent=3.0), "uniform")
+    cost = GAME.clients.cost * outcome.levels**3
+    assert outcome.profits == pytest.approx(outcome.payments - cost)

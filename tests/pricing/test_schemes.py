@@ -1,15 +1,56 @@
 """The baselines and the registry."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 
 import fedprice as fp
-from fedprice import SCHEMES, Bound, Clients, Game, Outcome, Status, best_response, solve
+from fedprice import (
+    SCHEMES,
+    Bound,
+    Clients,
+    Game,
+    Outcome,
+    Scheme,
+    Status,
+    best_response,
+    solve,
+)
+from fedprice.pricing import find_scheme, find_schemes
 from tests.games import games
 
+OWN = """
+from __future__ import annotations
+import dataclasses
+import fedprice as fp
+
+@dataclasses.dataclass
+class Settings:
+    price: float = 1.0
+
+def plain(game):
+    return fp.Outcome.from_prices(game, Settings().price, scheme="whatever")
+
+@fp.scheme("lottery", posts_prices=False, aggregator="fedavg")
+def drawn(game):
+    return plain(game)
+
+value = fp.Scheme("a value", plain, posts_prices=False)
+
+def other(game):
+    return plain(dataclasses.replace(game, budget=1e9))
+
+def broken(game):
+    return 1 / 0
+
+def leaves(game):
+    raise SystemExit(3)
+
+number = 7
+"""
 BOUND = Bound(alpha=1, rounds=1000)
 EXACT = ("equilibrium", "uniform", "weighted", "uniform-published", "weighted-published", "subset")
 
@@ -173,3 +214,108 @@ def test_a_scheme_keeps_its_name_and_its_word() -> None:
 def test_unknown_scheme_names_the_nearest() -> None:
     with pytest.raises(fp.InputError, match="Did you mean 'equilibrium'"):
         solve(example(), "equilibrum")
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(OWN, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_an_outcome_tells_the_properties_of_its_scheme(name: str) -> None:
+    scheme, game = SCHEMES[name], example()
+    for outcome in (scheme(game), scheme.function(game)):
+        assert outcome.scheme == name
+        assert outcome.posts_prices == scheme.posts_prices == (name != "subset")
+        assert outcome.aggregator == scheme.aggregator
+    assert scheme.aggregator == ("fedavg" if name == "subset" else "horvitz-thompson")
+
+
+def test_a_scheme_that_is_not_registered_has_properties_too() -> None:
+    mine = Scheme("mine", SCHEMES["uniform"].function, posts_prices=False, aggregator="difference")
+    outcome = mine(example())
+    assert (outcome.scheme, outcome.posts_prices, outcome.aggregator) == (
+        "mine",
+        False,
+        "difference",
+    )
+
+
+def test_the_decorator_returns_the_function_itself() -> None:
+    def mine(game: Game) -> Outcome:
+        return Outcome.from_prices(game, 1.0, scheme="mine")
+
+    assert fp.scheme("mine", posts_prices=False)(mine) is mine
+    assert SCHEMES.pop("mine") == Scheme("mine", mine, posts_prices=False)
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "posts_prices", "aggregator"),
+    [
+        ("plain", "plain", True, "horvitz-thompson"),
+        ("drawn", "lottery", False, "fedavg"),
+        ("value", "a value", False, "horvitz-thompson"),
+    ],
+)
+def test_a_scheme_from_a_file(
+    own: Path, function: str, name: str, posts_prices: bool, aggregator: str
+) -> None:
+    try:
+        scheme = find_scheme(f"{own}:{function}")
+        assert (scheme.name, scheme.posts_prices, scheme.aggregator) == (
+            name,
+            posts_prices,
+            aggregator,
+        )
+        outcome = solve(example(), f"{own}:{function}")
+        assert (outcome.scheme, outcome.posts_prices) == (name, posts_prices)
+        assert outcome.prices.tolist() == [1, 1, 1]
+    finally:
+        SCHEMES.pop("lottery", None)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("other", "scheme 'other' must price the game that it is given"),
+        ("broken", r"scheme '.*own.py:broken' failed: ZeroDivisionError: division by zero"),
+        ("leaves", r"scheme '.*own.py:leaves' failed: SystemExit: 3"),
+        ("number", r"there is no scheme '.*': .*own.py has no function 'number'"),
+        ("nothing", r"there is no scheme '.*': .*own.py has no function 'nothing'"),
+        ("", r"has no function ''"),
+    ],
+)
+def test_a_file_that_does_not_price(own: Path, function: str, message: str) -> None:
+    try:
+        with pytest.raises(fp.InputError, match=message):
+            solve(example(), f"{own}:{function}")
+    finally:
+        SCHEMES.pop("lottery", None)
+
+
+def test_files_that_hold_no_scheme(tmp_path: Path) -> None:
+    with pytest.raises(fp.InputError, match=r"no Python file nowhere.py"):
+        find_scheme("nowhere.py:f")
+    (tmp_path / "bad.py").write_text("def f(:", encoding="utf-8")
+    with pytest.raises(fp.InputError, match="failed: SyntaxError"):
+        find_scheme(f"{tmp_path / 'bad.py'}:f")
+    taken = "import fedprice as fp\n@fp.scheme('uniform')\ndef f(game):\n    return None\n"
+    (tmp_path / "taken.py").write_text(taken, encoding="utf-8")
+    with pytest.raises(fp.InputError, match="there is a scheme 'uniform' in fedprice"):
+        find_scheme(f"{tmp_path / 'taken.py'}:f")
+
+
+def test_schemes_that_results_could_not_tell_apart(own: Path) -> None:
+    assert [s.name for s in find_schemes(["uniform", "subset", "uniform"])] == ["uniform", "subset"]
+    with pytest.raises(fp.InputError, match="would be called 'subset' in the results"):
+        find_schemes(["uniform", "subset"], taken=["subset"])
+    again = own.with_name("again.py")
+    again.write_text(OWN.replace("lottery", "raffle"), encoding="utf-8")
+    try:
+        with pytest.raises(fp.InputError, match="would be called 'plain' in the results"):
+            find_schemes([f"{own}:plain", f"{again}:plain"])
+    finally:
+        SCHEMES.pop("lottery", None)
+        SCHEMES.pop("raffle", None)

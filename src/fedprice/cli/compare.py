@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
 from fedprice.cli.summaries import COLUMNS, summaries, summary_table
-from fedprice.pricing import SCHEMES, Status, solve
+from fedprice.pricing import Status, find_schemes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,9 +22,7 @@ def compare(
     alpha: options.Alpha = 3.3,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
-    scheme: Annotated[
-        list[str], typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}; repeatable.")
-    ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
+    scheme: options.Schemes = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
     max_weight: options.MaxWeight = None,
     output: options.OutputFile = None,
     plot: options.PlotFile = None,
@@ -37,7 +33,7 @@ def compare(
     delivery = Delivery(output, plot, format_, force)
     with stderr().status("comparing"):
         game = read_game(clients, budget, alpha, rounds, exponent, max_weight)
-        outcomes = [solve(game, name) for name in dict.fromkeys(scheme)]
+        outcomes = [one(game) for one in find_schemes(scheme)]
     if all(outcome.status is Status.INFEASIBLE for outcome in outcomes):
         require_feasible(outcomes[0])
     rows = summaries(outcomes)

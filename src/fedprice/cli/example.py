@@ -10,7 +10,7 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import stderr
-from fedprice.population import EXAMPLE_SEED, population
+from fedprice.random_clients import EXAMPLE_SEED, population
 from fedprice.tables import csv_text
 
 __all__ = ["example"]

@@ -14,7 +14,7 @@ from fedprice.cli.price import read_game, require_feasible
 from fedprice.cli.summaries import COLUMNS, summaries, summary_table
 from fedprice.errors import InputError
 from fedprice.pricing import Status
-from fedprice.pricing import frontier as trace
+from fedprice.pricing.frontier import frontier as trace
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -73,7 +73,7 @@ def open_(
     import polars as pl
 
     from fedprice.market.ledger import Ledger
-    from fedprice.market.statements import money
+    from fedprice.market.money import money
 
     if (deposit is None) != (reference is None) or (to is not None and deposit is None):
         raise InputError("--deposit and --reference belong together; --to goes with them.")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fedprice.pricing import SCHEMES
+
 __all__ = [
     "Alpha",
     "Budget",
@@ -19,6 +21,8 @@ __all__ = [
     "OutputFile",
     "PlotFile",
     "Rounds",
+    "Scheme",
+    "Schemes",
     "StdoutFormat",
 ]
 
@@ -47,6 +51,10 @@ MaxWeight = Annotated[
     float | None,
     typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
 ]
+_SCHEME = "NAME|FILE.py:FUNCTION"
+_SCHEMES = f"One of {', '.join(SCHEMES)}, or a function of your own"
+Scheme = Annotated[str, typer.Option(metavar=_SCHEME, help=f"{_SCHEMES}.")]
+Schemes = Annotated[list[str], typer.Option(metavar=_SCHEME, help=f"{_SCHEMES}; repeatable.")]
 OutputFile = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write a .csv, .parquet or .json file."),

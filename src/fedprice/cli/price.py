@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from fedprice.bound import Bound
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, InfeasibleError, json_text, stderr
 from fedprice.clients import Clients
 from fedprice.game import Game
-from fedprice.pricing import SCHEMES, Status, solve
+from fedprice.pricing import Status, solve
 from fedprice.pricing.display import infeasible_line
 
 if TYPE_CHECKING:
@@ -30,9 +28,7 @@ def price(
     alpha: options.Alpha = 3.3,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
-    scheme: Annotated[
-        str, typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}.")
-    ] = "equilibrium",
+    scheme: options.Scheme = "equilibrium",
     max_weight: options.MaxWeight = None,
     output: options.OutputFile = None,
     plot: options.PlotFile = None,

@@ -137,7 +137,7 @@ def _write(found: Reproduction, out: Path) -> None:
 
     with stderr().status("writing the report"):
         path, verdicts = write_report(found, out)
-    colors = {"holds": "green", "does not": "red", "cannot tell": "dim"}
+    colors = {"holds": "green", "fails": "red", "inconclusive": "dim"}
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in verdicts.columns:
         table.add_column(name, overflow="fold")

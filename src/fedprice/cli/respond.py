@@ -11,7 +11,7 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text
 from fedprice.errors import InputError, precision_error
-from fedprice.game import LARGEST_EXPONENT, best_level, break_even
+from fedprice.game import LARGEST_EXPONENT, best_level, break_even, profit_at
 from fedprice.pricing.display import facts_table, number
 
 if TYPE_CHECKING:
@@ -39,14 +39,13 @@ def respond(
     own_cost = cost * level**exponent
     if not math.isfinite(level + own_cost):
         raise precision_error("the best level")
+    profit = profit_at(level, price, cost, exponent)
     answer = {
         "level": level,
         "payment": price * level,
         "cost": own_cost,
-        "profit": price * level - own_cost,
-        "utility": price * level
-        - own_cost
-        - (value_impact * (1 / level - 1) if value_impact else 0.0),
+        "profit": profit,
+        "utility": profit - (value_impact * (1 / level - 1) if value_impact else 0.0),
         "level_unpaid": float(best_level(0.0, cost, value_impact, exponent, level_max)),
         "break_even_price": break_even(cost, value_impact, exponent, level_max),
         "pays_below": 0.0 if value_impact else None,

@@ -15,25 +15,21 @@ from fedprice.cli.price import require_feasible
 from fedprice.cli.progress import rounds_bar
 from fedprice.cli.summaries import summary_table
 from fedprice.errors import InputError, require
-from fedprice.pricing import SCHEMES, solve
+from fedprice.pricing import find_schemes
 
 if TYPE_CHECKING:
     from fedprice.data import Federation
     from fedprice.learning import History
     from fedprice.market.ledger import Ledger
-    from fedprice.pricing import Outcome
+    from fedprice.pricing import Outcome, Scheme
 
 __all__ = ["simulate"]
-
-MICRO = 1e6  # micro-units in a unit of money
 
 
 def simulate(
     setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
     source: DataPath = None,
-    scheme: Annotated[
-        list[str], typer.Option(metavar="NAME", help=f"One of {', '.join(SCHEMES)}; repeatable.")
-    ] = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
+    scheme: options.Schemes = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
     delivery: Annotated[
@@ -55,15 +51,18 @@ def simulate(
 
     from fedprice.calibrate import calibrate
     from fedprice.experiments import setup_of
-    from fedprice.learning import FedAvg, HorvitzThompson, Training, simulate_runs
+    from fedprice.experiments.cells import aggregator_of
+    from fedprice.learning import Training, simulate_runs
 
     sending = Delivery(output, None, format_, force)
     chosen = setup_of(setup)
-    books = None if ledger is None else _open_ledger(ledger, scheme)
+    schemes = find_schemes(scheme)
+    aggregators = [aggregator_of(one.aggregator) for one in schemes]
+    books = None if ledger is None else _open_ledger(ledger, schemes)
     federation = chosen.federation(source)
     with stderr().status("calibrating"):
         game = chosen.game(federation, calibrate(federation), rounds=rounds)
-    outcomes = [solve(game, name) for name in dict.fromkeys(scheme)]
+    outcomes = [one(game) for one in schemes]
     for outcome in outcomes:
         require_feasible(outcome)
     total = len(outcomes) * seeds
@@ -83,13 +82,12 @@ def simulate(
                     federation,
                     [(outcome.levels, seed) for seed in range(seeds)],
                     training=training,
-                    # A fixed subset is what plain averaging is for; nothing makes it unbiased.
-                    aggregator=FedAvg() if outcome.scheme == "subset" else HorvitzThompson(),
+                    aggregator=aggregator,
                     delivery=delivery,
                     clock=clock,
                     progress=progress,
                 )
-                for outcome in outcomes
+                for outcome, aggregator in zip(outcomes, aggregators, strict=True)
             ]
         else:
             histories = _markets(
@@ -131,15 +129,16 @@ def simulate(
         )
 
 
-def _open_ledger(url: str, schemes: list[str]) -> Ledger:
+def _open_ledger(url: str, schemes: list[Scheme]) -> Ledger:
     """Open the ledger before the work, and refuse what could not be recorded after it."""
     require("fedprice.learning.kernels", "learn,market")
     require("fedprice.market.ledger", "learn,market")
-    if "subset" in schemes:
-        raise InputError(
-            "a fixed subset is no market: it offers no prices and its model is biased. Leave out "
-            "--scheme subset, or --ledger."
-        )
+    for one in schemes:
+        if not one.posts_prices:
+            raise InputError(
+                f"scheme {one.name!r} offers no prices, so it is no market. Leave out --scheme "
+                f"{one.name}, or --ledger."
+            )
     from fedprice.market.ledger import Ledger
 
     return Ledger(url)
@@ -183,10 +182,12 @@ def _markets(
 
 def _spend(books: Ledger, run: str) -> float:
     """Return what a run paid out less what it took in."""
+    from fedprice.market.money import money
+
     net = sum(
         amount
         for entry in books.entries(run)
         for account, amount in entry.postings
         if account.startswith("client:")
     )
-    return net / MICRO
+    return float(money(net))

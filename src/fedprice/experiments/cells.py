@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.errors import InputError
+from fedprice.errors import InputError, nearest
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import (
     Aggregator,
@@ -42,7 +42,15 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-__all__ = ["Cell", "Curve", "Store", "compute", "engine_version", "federation_of"]
+__all__ = [
+    "Cell",
+    "Curve",
+    "Store",
+    "aggregator_of",
+    "compute",
+    "engine_version",
+    "federation_of",
+]
 
 AGGREGATORS: dict[str, Aggregator] = {
     a.name: a for a in (HorvitzThompson(), FedAvg(), Difference())
@@ -84,7 +92,7 @@ class Cell:
         clock = _clock(self.setup, self.num_clients, self.training.local_steps, self.data)
         settings = {
             "training": self.training,
-            "aggregator": AGGREGATORS[self.aggregator],
+            "aggregator": aggregator_of(self.aggregator),
             "clock": clock,
             "seed": self.seed,
         }
@@ -188,6 +196,13 @@ class Store:
         """Remove what a killed run left half-written."""
         for part in self.folder.glob(".*.part"):
             part.unlink(missing_ok=True)
+
+
+def aggregator_of(name: str) -> Aggregator:
+    """Return an aggregator by its name."""
+    if name not in AGGREGATORS:
+        raise InputError(f"there is no aggregator {name!r}. {nearest(name, AGGREGATORS)}")
+    return AGGREGATORS[name]
 
 
 @lru_cache(maxsize=3)

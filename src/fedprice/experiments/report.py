@@ -38,7 +38,7 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
     """
     jinja2 = require("jinja2", "reproduce")
     tables = all_tables(reproduction.results)
-    claims = all_claims(reproduction.results, tables)
+    claims = all_claims(reproduction.results)
     verdicts = Table("verdicts", "Verdicts", [claim.row() for claim in claims], RULE)
     drawings = all_figures(reproduction.results)
     for name in ("tables", "figures"):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.clients import Clients
-from fedprice.data import emnist, mnist, synthetic
+from fedprice.data.emnist import emnist
+from fedprice.data.mnist import mnist
+from fedprice.data.synthetic import synthetic
 from fedprice.errors import InputError, nearest
 from fedprice.game import Game
 from fedprice.learning import Clock

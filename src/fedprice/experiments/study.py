@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import inspect
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,28 +15,31 @@ import numpy as np
 from fedprice import calibrate as calibration_code
 from fedprice.calibrate import Calibration, calibrate
 from fedprice.errors import InputError, require
+from fedprice.experiments import paper
 from fedprice.experiments.cells import Cell, engine_version, federation_of
+from fedprice.experiments.measures import Estimate
 from fedprice.experiments.settings import PAPER_SCHEMES
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import Training
 from fedprice.learning.evaluation import evaluate_model
 from fedprice.learning.layout import padded
 from fedprice.learning.optimum import optimum, own_optimum_losses
-from fedprice.pricing import Outcome, Status, solve
+from fedprice.pricing import Status, find_schemes, solve
 from fedprice.pricing.display import infeasible_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice.arrays import FloatArray, IntArray
     from fedprice.data import Federation
     from fedprice.experiments.cells import Store
     from fedprice.experiments.settings import Settings
     from fedprice.experiments.setups import Setup
     from fedprice.game import Game
+    from fedprice.pricing import Outcome
 
 
-__all__ = ["SWEEPS", "Study", "begin", "scheme_outcome"]
+__all__ = ["SWEEPS", "Study", "begin"]
 
 # Figures 5 to 7: which mean of Table I each setup varies. The paper prints the values of v̄ only.
 SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -82,18 +82,11 @@ class Study:
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """The outcome of each scheme: the paper's three first, then those asked for."""
-        names = dict.fromkeys((*PAPER_SCHEMES, *self.settings.schemes))
-        found: dict[str, Outcome] = {}
-        for name in names:
-            if label(name) in found or label(name) in OTHER_RUNS:
-                raise InputError(
-                    f"{name!r} would be called {label(name)!r} in the results, as something else "
-                    "is; give the function another name."
-                )
-            outcome = scheme_outcome(self.game(), name)
+        game, found = self.game(), {}
+        for scheme in find_schemes((*PAPER_SCHEMES, *self.settings.schemes), taken=OTHER_RUNS):
+            outcome = found[scheme.name] = scheme(game)
             if outcome.status is Status.INFEASIBLE:
-                raise InputError(f"{self.setup.name}, {name}: {infeasible_line(outcome)}")
-            found[label(name)] = outcome
+                raise InputError(f"{self.setup.name}: {infeasible_line(outcome)}")
         return found
 
     def game(self, **changes: Any) -> Game:
@@ -106,6 +99,27 @@ class Study:
         """The equilibria of Figure 5, 6 or 7, by the mean or budget that varies."""
         what, values = SWEEPS[self.setup.name]
         return {value: solve(self.game(**{what: value})) for value in values}
+
+    def payer_counts(self, mean_value: float, alpha: float, draws: int) -> IntArray:
+        """Return how many clients pay at the equilibrium, over draws of costs and values."""
+        setup = replace(self.setup, mean_value=mean_value)
+        calibration, rounds = replace(self.calibration, alpha=alpha), self.settings.rounds
+        games = (
+            setup.game(self.federation, calibration, rounds=rounds, seed=seed)
+            for seed in range(draws)
+        )
+        return np.array([solve(game).payers for game in games])
+
+    @cached_property
+    def payers(self) -> dict[int, Estimate]:
+        """Table V: the median number of payers by mean value, with the range of 90 % of draws."""
+        alpha, draws = self.calibration.alpha, self.settings.population_draws
+        found = {}
+        for mean_value in paper.PAYERS:
+            counts = self.payer_counts(mean_value, alpha, draws)
+            middle, low, high = np.quantile(counts, [0.5, 0.05, 0.95], method="nearest")
+            found[mean_value] = Estimate(float(middle), float(low), float(high))
+        return found
 
     @cached_property
     def level_vectors(self) -> FloatArray:
@@ -147,12 +161,12 @@ class Study:
             )  # fmt: skip
 
         for name, outcome in self.outcomes.items():
-            add(name, outcome.levels, settings.seeds)
+            add(name, outcome.levels, settings.seeds, aggregator=outcome.aggregator)
         best = self.outcomes["equilibrium"].levels
         add("difference", best, settings.bias_seeds, aggregator="difference")
         add("fedavg", best, settings.bias_seeds, aggregator="fedavg")
-        chosen = solve(self.game(), "subset").levels
-        add("subset", chosen, settings.bias_seeds, aggregator="fedavg")
+        fixed = solve(self.game(), "subset")
+        add(fixed.scheme, fixed.levels, settings.bias_seeds, aggregator=fixed.aggregator)
         add("full", np.ones_like(best), settings.bias_seeds)
         what, _ = SWEEPS[self.setup.name]
         for value, outcome in self.sweep.items():
@@ -245,30 +259,3 @@ def _least_loss(
             stored = {"least": np.array(evaluate_model(x, y, model, classes, pool)[0])}
         store.save(f"{name} optimum", fingerprint, stored)
     return float(stored["least"])
-
-
-def label(name: str) -> str:
-    """Return a scheme's word in results: its name, or that of its function."""
-    return name.rpartition(":")[2]
-
-
-def scheme_outcome(game: Game, name: str) -> Outcome:
-    """Price a game by a registered scheme, or by FILE.py:FUNCTION."""
-    if ":" not in name:
-        return solve(game, name)
-    path, _, function = name.rpartition(":")
-    spec = importlib.util.spec_from_file_location(f"fedprice_scheme_{Path(path).stem}", path)
-    if spec is None or spec.loader is None or not Path(path).is_file():
-        raise InputError(f"there is no scheme {name!r}: no Python file {path}.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    try:
-        spec.loader.exec_module(module)
-        outcome = getattr(module, function)(game)
-    except (Exception, SystemExit) as error:
-        raise InputError(f"scheme {name!r} failed: {type(error).__name__}: {error}.") from error
-    if not isinstance(outcome, Outcome):
-        raise InputError(f"scheme {name!r} must return an Outcome; got {type(outcome).__name__}.")
-    if outcome.game is not game:
-        raise InputError(f"scheme {name!r} must price the game that it is given, not another.")
-    return outcome

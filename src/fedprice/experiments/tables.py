@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from fedprice.experiments import paper
 from fedprice.experiments.beyond import beyond_tables
 from fedprice.experiments.measures import Estimate, Timed
 from fedprice.experiments.results import Result, Table, basis, mean, std, title_of
-from fedprice.pricing import solve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,12 +115,11 @@ def utility_gain(result: Result, other: str) -> Estimate:
     """Return by how much the clients' total utility exceeds another scheme's, measured losses."""
     outcomes = result.study.outcomes
     ours, theirs = outcomes["equilibrium"], outcomes[other]
-    clients = ours.game.clients
-    money = [float((o.payments - clients.cost * o.levels**2).sum()) for o in (ours, theirs)]
-    worth = float(clients.value.sum())
+    more = float((ours.profits - theirs.profits).sum())
+    worth = float(ours.game.clients.value.sum())
 
     def gain(own: FloatArray, others: FloatArray) -> Any:
-        return money[0] - money[1] + worth * (others.mean(axis=-1) - own.mean(axis=-1))
+        return more + worth * (others.mean(axis=-1) - own.mean(axis=-1))
 
     return result.estimate(["equilibrium", other], gain)
 
@@ -155,26 +152,17 @@ def utility_table(results: Sequence[Result]) -> Table:
     )
 
 
-def payer_counts(study: Study, mean_value: float, alpha: float, draws: int) -> FloatArray:
-    """Return how many clients pay, over draws of costs and values."""
-    setup = replace(study.setup, mean_value=mean_value)
-    calibration = replace(study.calibration, alpha=alpha)
-    rounds = study.settings.rounds
-    games = (setup.game(study.federation, calibration, rounds=rounds, seed=s) for s in range(draws))
-    return np.array([solve(game).payers for game in games], float)
-
-
 def alpha_for_payers(study: Study, draws: int, wanted: int = 3) -> str:
     """Return in words at which α the median draw with v̄ = 4,000 has as many payers, to 10 %."""
     own = study.calibration.alpha
     low, high = own / 1e4, own * 1e4
-    if np.median(payer_counts(study, 4_000, high, draws)) < wanted:
+    if np.median(study.payer_counts(4_000, high, draws)) < wanted:
         return (
             f"No α up to 10,000 times that makes the paper's {wanted} payers at 4,000 the median."
         )
     while high > 1.1 * low:
         middle = (low * high) ** 0.5
-        if np.median(payer_counts(study, 4_000, middle, draws)) >= wanted:
+        if np.median(study.payer_counts(4_000, middle, draws)) >= wanted:
             high = middle
         else:
             low = middle
@@ -186,20 +174,17 @@ def alpha_for_payers(study: Study, draws: int, wanted: int = 3) -> str:
 
 def payers_table(study: Study) -> Table:
     """Return Table V."""
-    rows = []
+    rows = [
+        {
+            "mean value": mean_value,
+            "payers, median": int(counted.value),
+            "5 %": int(counted.low),
+            "95 %": int(counted.high),
+            "paper": paper.PAYERS[mean_value],
+        }
+        for mean_value, counted in study.payers.items()
+    ]
     draws = study.settings.population_draws
-    for mean_value, printed in paper.PAYERS.items():
-        counts = payer_counts(study, mean_value, study.calibration.alpha, draws)
-        median, low, high = np.quantile(counts, [0.5, 0.05, 0.95], method="nearest")
-        rows.append(
-            {
-                "mean value": mean_value,
-                "payers, median": int(median),
-                "5 %": int(low),
-                "95 %": int(high),
-                "paper": printed,
-            }
-        )
     needed = alpha_for_payers(study, min(draws, 41))
     return Table(
         "table-v",
@@ -212,10 +197,10 @@ def payers_table(study: Study) -> Table:
 
 
 def total_utility(result: Result, name: str) -> Estimate:
-    """Return Σ U_n = Σ P q − c q² + v (F(w_n*) − F) with the measured final loss (equation 8)."""
+    """Return Σ U_n = Σ P q − c q^τ + v (F(w_n*) − F) with the measured final loss (equation 8)."""
     outcome = result.study.outcomes[name]
     clients = outcome.game.clients
-    sure = outcome.payments - clients.cost * outcome.levels**2 + clients.value * result.study.own
+    sure = outcome.profits + clients.value * result.study.own
     worth, total = float(clients.value.sum()), float(sure.sum())
     return result.estimate([name], lambda own: total - worth * own.mean(axis=-1))
 

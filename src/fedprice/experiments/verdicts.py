@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedprice.arrays import FloatArray
-    from fedprice.experiments.results import Table
 
 
 __all__ = ["RULE", "Claim", "Verdict", "all_claims"]
 
 RULE = (
     "A claim says that a number lies on one side of a limit. It holds if our whole 95 % interval "
-    "lies there, it does not if the whole interval lies on the other side; otherwise we cannot "
-    "tell. Numbers of payers come with the range of 90 % of the draws instead."
+    "lies there, and fails if the whole interval lies on the other side; otherwise it is "
+    "inconclusive. Numbers of payers come with the range of 90 % of the draws instead."
 )
 
 
@@ -36,8 +35,8 @@ class Verdict(StrEnum):
     """What we found of a claim."""
 
     HOLDS = "holds"
-    FAILS = "does not"
-    OPEN = "cannot tell"
+    FAILS = "fails"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True)
@@ -71,16 +70,16 @@ class Claim:
         --------
         >>> [Claim("", "", "", Estimate(0.9, low, high), 1.0, True).verdict.value
         ...  for low, high in ((0.8, 0.99), (0.8, 1.1), (1.05, 1.1), (1.1, float("nan")))]
-        ['holds', 'cannot tell', 'does not', 'cannot tell']
+        ['holds', 'inconclusive', 'fails', 'inconclusive']
         """
         low, high = self.ours.low, self.ours.high
         if math.isnan(low + high):
-            return Verdict.OPEN
+            return Verdict.INCONCLUSIVE
         if high < self.limit:
             return Verdict.HOLDS if self.below else Verdict.FAILS
         if low > self.limit:
             return Verdict.FAILS if self.below else Verdict.HOLDS
-        return Verdict.OPEN
+        return Verdict.INCONCLUSIVE
 
     @property
     def difference(self) -> str:
@@ -88,12 +87,12 @@ class Claim:
         if not isinstance(self.paper, str) and not self.ours.low <= self.paper <= self.ours.high:
             words = {
                 Verdict.HOLDS: "The claim holds, but the paper's number lies outside our interval",
-                Verdict.FAILS: "The claim does not hold here",
-                Verdict.OPEN: "We cannot tell whether the claim holds, and the paper's number lies "
+                Verdict.FAILS: "The claim fails here",
+                Verdict.INCONCLUSIVE: "The claim is inconclusive here, and the paper's number lies "
                 "outside our interval",
             }[self.verdict]
         elif self.verdict is Verdict.FAILS:
-            words = "The claim does not hold here"
+            words = "The claim fails here"
         else:
             return ""
         numbers = f"{shown(self.paper)} in the paper, {shown(self.ours)} here"
@@ -110,14 +109,14 @@ class Claim:
         }
 
 
-def all_claims(results: Sequence[Result], tables: Sequence[Table]) -> list[Claim]:
+def all_claims(results: Sequence[Result]) -> list[Claim]:
     """Return every claim that the results speak to."""
     claims: list[Claim] = []
     for result in results:
         claims += _time_claims(result) + _variance_claims(result) + _utility_claims(result)
-    for table in tables:
-        if table.key == "table-v":
-            claims += _payer_claims(table)
+    for result in results:
+        if result.name == "setup1":
+            claims += _payer_claims(result)
     for result in results:
         claims += _sweep_claims(result) + _bias_claims(result)
         if result.study.compares_bound:
@@ -176,15 +175,19 @@ def _utility_claims(result: Result) -> list[Claim]:
     ]
 
 
-def _payer_claims(table: Table) -> list[Claim]:
-    claims = []
-    for row in table.rows:
-        median, low, high = row["payers, median"], row["5 %"], row["95 %"]
-        if row["mean value"] > 0:
-            text = f"Some clients pay at a mean value of {row['mean value']:,}: how many"
-            ours = Estimate(median, low, high)
-            claims.append(Claim("Setup 1", text, row["paper"], ours, 0.5, below=False))
-    return claims
+def _payer_claims(result: Result) -> list[Claim]:
+    return [
+        Claim(
+            result.title,
+            f"Some clients pay at a mean value of {mean_value:,}: how many",
+            paper.PAYERS[mean_value],
+            counted,
+            0.5,
+            below=False,
+        )
+        for mean_value, counted in result.study.payers.items()
+        if mean_value > 0
+    ]
 
 
 def _sweep_claims(result: Result) -> list[Claim]:

@@ -93,7 +93,7 @@ def simulate(
 
     Examples
     --------
-    >>> from fedprice.data import synthetic
+    >>> from fedprice.data.synthetic import synthetic
     >>> federation = synthetic(num_clients=4, samples=400)
     >>> history = simulate(federation, 0.5, training=Training(rounds=20, local_steps=5))
     >>> history.rounds, int(history.joined.sum())

@@ -93,4 +93,4 @@ class Training:
         if not 0 < self.rate(0) < np.inf:
             raise InputError(f"`rate` must be above 0 and finite; got {self.rate(0)} in round 0.")
         if not 0 <= self.l2 < 1e6:
-            raise InputError(f"`l2` must be at least 0; got {self.l2}.")
+            raise InputError(f"`l2` must be at least 0 and below 1e6; got {self.l2}.")

@@ -7,7 +7,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from fedprice.market.canonical import canonical_bytes
-from fedprice.market.statements import money, postings_of
+from fedprice.market.money import money
+from fedprice.market.statements import postings_of
 from fedprice.tables import csv_text, whole_file
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ Integers are exact, and two computers that compute with them agree to the last u
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ __all__ = [
     "accrued",
     "level_units",
     "micro_units",
+    "money",
     "payment_units",
     "price_units",
     "whole_payments",
@@ -38,6 +40,17 @@ def micro_units(amount: float) -> int:
     (12345679, -500000)
     """
     return round(Fraction(amount) * MICRO)
+
+
+def money(units: int) -> Decimal:
+    """Return micro-units as units of money, exactly, with all six decimals.
+
+    Examples
+    --------
+    >>> money(-1_500_000), f"{money(250_000)}"
+    (Decimal('-1.500000'), '0.250000')
+    """
+    return Decimal(units).scaleb(-6)
 
 
 def level_units(level: float) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fedprice.game import best_level
+from fedprice.game import best_level, profit_at
 from fedprice.market.canonical import canonical_bytes, digest
 from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.messages import (
@@ -179,7 +179,7 @@ def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: floa
 
     def utility(level: float) -> float:
         own = value_impact / level if value_impact else 0.0
-        return price * level - cost * float(level**cost_exponent) - own
+        return profit_at(level, price, cost, cost_exponent) - own
 
     if best < cap and utility(best) - utility(cap) >= 1 / MICRO:
         return level_units(best)

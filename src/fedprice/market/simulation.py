@@ -84,7 +84,7 @@ def simulate_market(
     Examples
     --------
     >>> from fedprice import Bound, Clients, Game, solve
-    >>> from fedprice.data import synthetic
+    >>> from fedprice.data.synthetic import synthetic
     >>> from fedprice.market.ledger import Ledger
     >>> federation = synthetic(num_clients=4, samples=400)
     >>> clients = Clients(samples=federation.samples, grad_norm=2, cost=[3, 4, 5, 6], value=0)
@@ -190,10 +190,9 @@ def budgeted_terms(outcome: Outcome, samples: npt.NDArray[Any]) -> list[Terms]:
     """
     if outcome.status is Status.INFEASIBLE:
         raise InputError("an infeasible outcome cannot be offered; raise the budget.")
-    if outcome.scheme == "subset":
+    if not outcome.posts_prices:
         raise InputError(
-            "a fixed subset is no market: it offers no prices and its model is biased. Choose "
-            "another scheme."
+            f"scheme {outcome.scheme!r} offers no prices, so it is no market. Choose another one."
         )
     # Levels are rounded down, but a payer's up: what it brings in was counted on.
     caps = [level_units(float(level)) for level in outcome.levels]

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from fedprice.errors import nearest
 from fedprice.market.database import LedgerError
-from fedprice.market.money import LEVEL_ONE
+from fedprice.market.money import LEVEL_ONE, money
 
 if TYPE_CHECKING:
     from fedprice.market.ledger import Entry, Ledger
     from fedprice.verify import Run
 
-__all__ = ["clients_of", "money", "postings_of", "runs_of", "statement_of"]
+__all__ = ["clients_of", "postings_of", "runs_of", "statement_of"]
 
 MONEY: Any = pl.Decimal(38, 6)
-
-
-def money(units: int) -> Decimal:
-    """Return micro-units as units, exactly.
-
-    Examples
-    --------
-    >>> money(-1_500_000)
-    Decimal('-1.500000')
-    """
-    return Decimal(units).scaleb(-6)
 
 
 def runs_of(ledger: Ledger) -> pl.DataFrame:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.game import best_response, utilities
+from fedprice.game import best_response, profit_at, utilities
 
 if TYPE_CHECKING:
     from typing import Any, Self
@@ -83,6 +83,8 @@ class Outcome:
         The least budget for which the scheme is feasible; −inf if it is for every budget.
     iterations
         Passes over the clients that the search took.
+    posts_prices, aggregator
+        Properties of the scheme (see `Scheme`), which writes them here.
     """
 
     game: Game
@@ -94,6 +96,8 @@ class Outcome:
     certificate: Certificate
     least_budget: float
     iterations: int
+    posts_prices: bool = True
+    aggregator: str = "horvitz-thompson"
 
     @classmethod
     def from_prices(
@@ -157,6 +161,12 @@ class Outcome:
     def payments(self) -> FloatArray:
         """P_n q_n, what the server pays client n (negative: the client pays), shape (N,)."""
         return self.prices * self.levels
+
+    @cached_property
+    def profits(self) -> FloatArray:
+        """P_n q_n − c_n q_n^τ, each client's payment less its own cost, shape (N,)."""
+        game = self.game
+        return profit_at(self.levels, self.prices, game.clients.cost, game.cost_exponent)
 
     @cached_property
     def utilities(self) -> FloatArray:

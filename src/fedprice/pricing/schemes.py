@@ -1,7 +1,14 @@
-"""The registry of schemes: a scheme is a function Game → Outcome with a name."""
+"""Schemes: a scheme prices a game, and knows what training under its prices needs.
+
+`SCHEMES` holds those that have a name; `find_scheme` also loads one from a file of one's own.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -10,20 +17,82 @@ from fedprice.errors import InputError, nearest, precision_error
 from fedprice.pricing.outcome import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from types import ModuleType
 
     from fedprice.game import Game
 
-    Scheme = Callable[[Game], Outcome]
-    SchemeT = TypeVar("SchemeT", bound=Scheme)
+    Function = Callable[[Game], Outcome]
+    FunctionT = TypeVar("FunctionT", bound=Function)
 
-__all__ = ["SCHEMES", "scheme", "solve"]
+__all__ = ["SCHEMES", "Scheme", "find_scheme", "find_schemes", "scheme", "solve"]
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to price games: call it with a `Game` to get an `Outcome`.
+
+    Attributes
+    ----------
+    name
+        What it is called in tables and results.
+    function
+        Computes the outcome.
+    posts_prices
+        Whether it offers each client a price and leaves the level to the client. Only such a scheme
+        can be run as a market.
+    aggregator
+        The name of the aggregator that trains under its prices.
+
+    Examples
+    --------
+    >>> import fedprice as fp
+    >>> fp.SCHEMES["uniform"].posts_prices, fp.SCHEMES["subset"].posts_prices
+    (True, False)
+    >>> clients = fp.Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=0)
+    >>> game = fp.Game(clients, bound=fp.Bound(alpha=2, rounds=1000), budget=3)
+    >>> flat = fp.Scheme("flat", lambda game: fp.Outcome.from_prices(game, 1.0, scheme="flat"))
+    >>> flat(game).aggregator
+    'horvitz-thompson'
+    """
+
+    name: str
+    function: Function
+    posts_prices: bool = True
+    aggregator: str = "horvitz-thompson"
+
+    def __call__(self, game: Game) -> Outcome:
+        """Return the outcome of a game, which carries the scheme's name and properties."""
+        outcome = self.function(game)
+        if not isinstance(outcome, Outcome):
+            kind = type(outcome).__name__
+            raise InputError(f"scheme {self.name!r} must return an Outcome; got {kind}.")
+        if outcome.game is not game:
+            raise InputError(f"scheme {self.name!r} must price the game that it is given.")
+        if not np.isfinite(outcome.levels.sum() + outcome.prices.sum()):
+            raise precision_error(self.name)
+        return replace(
+            outcome,
+            scheme=self.name,
+            posts_prices=self.posts_prices,
+            aggregator=self.aggregator,
+        )
+
 
 SCHEMES: dict[str, Scheme] = {}
 
 
-def scheme(name: str) -> Callable[[SchemeT], SchemeT]:
-    """Register a scheme under a name, by which `solve` finds it.
+def scheme(
+    name: str, *, posts_prices: bool = True, aggregator: str = "horvitz-thompson"
+) -> Callable[[FunctionT], FunctionT]:
+    """Register a function as the scheme of this name, by which `solve` finds it.
+
+    The function itself is returned unchanged.
+
+    Parameters
+    ----------
+    name, posts_prices, aggregator
+        As for `Scheme`.
 
     Examples
     --------
@@ -39,11 +108,13 @@ def scheme(name: str) -> Callable[[SchemeT], SchemeT]:
     >>> del fp.SCHEMES["by-cost"]
     """
 
-    def register(function: SchemeT) -> SchemeT:
+    def register(function: FunctionT) -> FunctionT:
         taken = SCHEMES.get(name)
-        if taken is not None and taken.__module__ != function.__module__:
-            raise InputError(f"there is a scheme {name!r} in {taken.__module__}; use another name.")
-        SCHEMES[name] = function
+        if taken is not None and taken.function.__module__ != function.__module__:
+            raise InputError(
+                f"there is a scheme {name!r} in {taken.function.__module__}; use another name."
+            )
+        SCHEMES[name] = Scheme(name, function, posts_prices, aggregator)
         return function
 
     return register
@@ -57,18 +128,81 @@ def solve(game: Game, scheme: str = "equilibrium") -> Outcome:
     game
         Clients, bound and budget.
     scheme
-        A name in `SCHEMES`; by default the Stackelberg equilibrium.
+        A name in `SCHEMES` or FILE.py:FUNCTION; by default the Stackelberg equilibrium.
 
     Returns
     -------
     Outcome
         Its `status` says whether the budget sufficed.
     """
-    if scheme not in SCHEMES:
-        raise InputError(f"there is no scheme {scheme!r}. {nearest(str(scheme), SCHEMES)}")
-    outcome = SCHEMES[scheme](game)
-    if not isinstance(outcome, Outcome):
-        raise InputError(f"scheme {scheme!r} must return an Outcome; got {type(outcome).__name__}.")
-    if not np.isfinite(outcome.levels.sum() + outcome.prices.sum()):
-        raise precision_error(scheme)
-    return outcome
+    return find_scheme(scheme)(game)
+
+
+def find_scheme(name: str) -> Scheme:
+    """Return the scheme registered under a name, or the one that FILE.py:FUNCTION defines.
+
+    A function in a file that is not registered there is a scheme under its own name, with the
+    default properties.
+    """
+    if name in SCHEMES:
+        return SCHEMES[name]
+    path, colon, attribute = str(name).rpartition(":")
+    if not colon:
+        raise InputError(f"there is no scheme {name!r}. {nearest(str(name), SCHEMES)}")
+    module = _load(name, path)
+    found = getattr(module, attribute, None)
+    if not callable(found):
+        raise InputError(f"there is no scheme {name!r}: {path} has no function {attribute!r}.")
+    own = next((one for one in SCHEMES.values() if one.function is found), None)
+    if own is None:
+        own = found if isinstance(found, Scheme) else Scheme(attribute, found)
+    function = own.function
+
+    def guarded(game: Game) -> Outcome:
+        try:
+            return function(game)
+        except (Exception, SystemExit) as error:
+            raise _failed(name, error) from error
+
+    return replace(own, function=guarded)
+
+
+def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme]:
+    """Return the schemes of these names, each once; refuse two that results could not tell apart.
+
+    Parameters
+    ----------
+    names
+        As for `find_scheme`.
+    taken
+        Names that stand for something else in the results.
+    """
+    found: list[Scheme] = []
+    known = set(taken)
+    for name in dict.fromkeys(names):
+        found.append(find_scheme(name))
+        if found[-1].name in known:
+            raise InputError(
+                f"{name!r} would be called {found[-1].name!r} in the results, as something else "
+                "is; give it another name."
+            )
+        known.add(found[-1].name)
+    return found
+
+
+def _load(name: str, path: str) -> ModuleType:
+    """Run a Python file and return it as a module."""
+    spec = importlib.util.spec_from_file_location(f"fedprice_scheme_{Path(path).stem}", path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise InputError(f"there is no scheme {name!r}: no Python file {path}.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _failed(name, error) from error
+    return module
+
+
+def _failed(name: str, error: BaseException) -> InputError:
+    return InputError(f"scheme {name!r} failed: {type(error).__name__}: {error}.")

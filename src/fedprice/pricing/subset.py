@@ -6,6 +6,7 @@ the bound is infinite, and plain averaging over the subset is biased towards its
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["subset"]
 
 
-@scheme("subset")
+@scheme("subset", posts_prices=False, aggregator="fedavg")
 def subset(game: Game) -> Outcome:
     """Return the outcome of buying clients at their cap until the budget is gone.
 
@@ -50,10 +51,11 @@ def subset(game: Game) -> Outcome:
             bought[waiting[:count]] = True
             left -= float(spent[count - 1])
             waiting = waiting[count:]
-    return Outcome.from_prices(
+    outcome = Outcome.from_prices(
         game,
         np.where(bought, prices, 0.0),
         scheme="subset",
         levels=np.where(bought, clients.level_max, 0.0),
         least_budget=least,
     )
+    return replace(outcome, posts_prices=False, aggregator="fedavg")
