@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.errors import InputError, nearest, precision_error
+from fedprice.errors import InputError, nearest, number_like, precision_error
 from fedprice.tables import read_table, write_table
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ class Clients:
         >>> clients.with_max_weight(2.5).level_min
         array([0.1, 0.3])
         """
+        max_weight = number_like("max_weight", max_weight)
         least = float((self.weight / self.level_max).max())
         if not max_weight >= least * (1 - 1e-15):
             raise InputError(

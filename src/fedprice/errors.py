@@ -70,8 +70,21 @@ def precision_error(what: str) -> InputError:
 
 
 def number_like(name: str, given: object) -> float:
-    """Return a parameter as a float, or say that it is none."""
+    """Return a parameter as a float, or refuse it: text and truth values are not numbers.
+
+    Examples
+    --------
+    >>> number_like("alpha", 3)
+    3.0
+    >>> number_like("alpha", "3.3")
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: `alpha` must be a number; got '3.3'.
+    """
+    kind = getattr(getattr(given, "dtype", None), "kind", "f")  # of a number of numpy's
     try:
+        if isinstance(given, str | bytes | bytearray | bool) or kind not in "iuf":
+            raise TypeError
         return float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"`{name}` must be a number; got {given!r}.") from None
