@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedprice.errors import InputError, nearest, number_like, precision_error
-from fedprice.tables import read_table, write_table
+from fedprice.tables import as_pandas, as_polars, read_table, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
+    import pandas as pd
     import polars as pl
 
     from fedprice.arrays import FloatArray
@@ -233,12 +234,26 @@ class Clients:
         write_table(self.to_frame(), path, force=force)
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame) -> Self:
-        """Take clients from a polars table.
+    def from_frame(cls, frame: Any) -> Self:
+        """Return the clients of a dataframe: polars, pandas, pyarrow or any other.
 
         The columns are `client_id`, `samples` or `weight`, `grad_norm`, `cost`, `value` and
         optionally `level_min`, `level_max`, in any order and no others.
+
+        Parameters
+        ----------
+        frame
+            A dataframe with the Arrow PyCapsule interface or the dataframe interchange protocol;
+            an index is ignored.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> columns = {"samples": [12, 90], "grad_norm": [1, 1], "cost": [4, 5], "value": [0, 9]}
+        >>> Clients.from_frame(pl.DataFrame({"client_id": ["a", "b"]} | columns)).ids
+        array(['a', 'b'], dtype=object)
         """
+        frame = as_polars(frame)
         for name in frame.columns:
             if "_duplicated_" in name:  # what polars makes of a name that it has seen
                 raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
@@ -270,6 +285,10 @@ class Clients:
                 share = share.cast(pl.Int64)
         rest = [pl.Series(name, getattr(self, name)) for name in (*_REQUIRED, *_OPTIONAL)]
         return pl.DataFrame([pl.Series("client_id", self.ids, dtype=pl.String), share, *rest])
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())
 
 
 def _shown(value: float) -> str:

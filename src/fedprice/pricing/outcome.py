@@ -11,11 +11,13 @@ import numpy as np
 
 from fedprice.bound import random_loss
 from fedprice.game import best_response, utilities
+from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     from typing import Any, Self
 
     import numpy.typing as npt
+    import pandas as pd
     import polars as pl
     from rich.console import RenderableType
 
@@ -261,6 +263,10 @@ class Outcome:
             pl.Series("payment", self.payments),
             pl.Series("utility", self.utilities),
         )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())
 
     def __rich__(self) -> RenderableType:
         from fedprice.pricing.display import rich_summary
