@@ -234,7 +234,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_no_table(
     def fail(outcome: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedprice.cli.figures.draw_outcome", fail)
+    monkeypatch.setattr("fedprice.pricing.figures.draw_outcome", fail)
     table, plot = tmp_path / "out.csv", tmp_path / "out.png"
     code, out, err = run("price", clients, "-o", table, "--plot", plot)
     assert (code, out) == (2, "")

@@ -9,8 +9,9 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
-from fedprice.cli.summaries import COLUMNS, summaries, summary_table
+from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.pricing import SCHEMES, Status, solve
+from fedprice.pricing.outcome import summaries
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +44,7 @@ def compare(
     rows = summaries(outcomes)
 
     def figure() -> Figure:
-        from fedprice.cli.figures import draw_comparison
+        from fedprice.pricing.figures import draw_comparison
 
         return draw_comparison(outcomes)
 
