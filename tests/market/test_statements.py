@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from beancount import loader
 
+from fedprice import InputError
 from fedprice.market.export import EXPORTS, export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.statements import clients_of, runs_of, statement_of
@@ -41,7 +42,7 @@ def test_clients_of_a_run(settled: Ledger) -> None:
     assert rows["client"].to_list() == NAMES
     assert (rows["heads"] == rows["joined"] + rows["missed"] + rows["refused"]).all()
     assert rows["shown"].drop_nulls().gt(0).all()
-    with pytest.raises(LedgerError, match=r"has no run 'ran'. Did you mean 'run'"):
+    with pytest.raises(InputError, match=r"has no run 'ran'. Did you mean 'run'"):
         clients_of(settled, "ran")
 
 
@@ -66,7 +67,7 @@ def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
 
 
 def test_the_nearest_client_is_named(settled: Ledger) -> None:
-    with pytest.raises(LedgerError, match=r"has no client 'alise'. Did you mean 'alice'"):
+    with pytest.raises(InputError, match=r"has no client 'alise'. Did you mean 'alice'"):
         statement_of(settled, "alise")
 
 

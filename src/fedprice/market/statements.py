@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fedprice.errors import nearest
-from fedprice.market.database import LedgerError
+from fedprice.errors import InputError, nearest
 from fedprice.market.money import LEVEL_ONE
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
     found, whole = ledger.verified()
     if run not in found.runs:
         hint = nearest(run, found.runs) if found.runs else "It has none yet."
-        raise LedgerError(f"{ledger.name} has no run {run!r}. {hint}")
+        raise InputError(f"{ledger.name} has no run {run!r}. {hint}")
     entries = [e for e in whole if e.content["of"][:1] == [run] and e.content["kind"] != "deposit"]
     report, agreement = found.runs[run], entries[0].content["agreement"]
     squares = dict.fromkeys(report.clients, 0.0)
@@ -143,7 +142,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
         )
     if not rows:
         hint = nearest(client, sorted(known)) if known else "It has none yet."
-        raise LedgerError(f"{ledger.name} has no client {client!r}. {hint}")
+        raise InputError(f"{ledger.name} has no client {client!r}. {hint}")
     sums = [
         {
             "run": name,
