@@ -56,7 +56,7 @@ def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
     assert rows["balance"].to_list() == rows["amount"].cum_sum().to_list()
     assert rows["balance"][-1] == Decimal(settled.balance(f"client:{client}")).scaleb(-6)
     rounds = rows.filter(pl.col("round").is_not_null())
-    assert rounds["round"].to_list() == list(range(ROUNDS))
+    assert rounds["round"].to_list() == list(range(1, ROUNDS + 1))
     assert set(rounds["event"]) <= {"joined", "tails", "missed"}
     missed = rounds.filter(event="missed")
     assert missed["amount"].is_in([0]).all()
@@ -89,6 +89,9 @@ def test_beancount_reads_the_books(settled: Ledger, tmp_path: Path) -> None:
     export(settled, path, date=TODAY)
     entries, errors, _ = loader.load_file(str(path))
     assert errors == []
+    titles = [getattr(entry, "narration", "") for entry in entries]
+    assert titles.count("round 1 of run 'run'") == 1
+    assert f"round {ROUNDS} of run 'run'" in titles
     names = {entry.meta["name"] for entry in entries if type(entry).__name__ == "Open"}
     assert names == set(settled.balances())
     paid = sum(

@@ -105,10 +105,10 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
 
 
 def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all that concerns a client, one entry a row, and its runs in sum, one a row.
+    """Return all that concerns a client, one entry per row, and its runs in sum, one per row.
 
-    `event` is deposit, opened, tails, joined, missed, refused or settled; `note` says what was
-    offered and chosen, or why nothing was paid.
+    `round` counts from 1: a statement is for people. `event` is deposit, opened, tails, joined,
+    missed, refused or settled; `note` says what was offered and chosen, or why nothing was paid.
     """
     account, balance = f"client:{client}", 0
     rows, known = [], set[str]()
@@ -133,7 +133,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
             {
                 "entry": entry.number,
                 "run": of[0] if concerned else None,
-                "round": of[1] if content["kind"] == "round" else None,
+                "round": of[1] + 1 if content["kind"] == "round" else None,
                 "event": event,
                 "amount": money(amount),
                 "balance": money(balance),
@@ -192,7 +192,7 @@ def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
 
 
 def postings_of(chain: list[Entry]) -> pl.DataFrame:
-    """Return the postings of a ledger, one a row."""
+    """Return the postings of a ledger, one per row; `of` counts rounds from 0, like the entries."""
     rows = [
         {
             "entry": entry.number,
