@@ -1,6 +1,8 @@
 """Theorem 1's constants and Lemma 2."""
 
 import itertools
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,16 +74,44 @@ def test_bad_constants(change: dict[str, float], message: str) -> None:
         Bound(**({"alpha": 1.0, "rounds": 10} | change))  # type: ignore[arg-type]
 
 
+NO_NUMBERS = ["3.3", b"3", True, np.True_, np.array("3"), None, [1], 1j]
+
+
+@pytest.mark.parametrize("name", ["alpha", "rounds", "beta"])
+@pytest.mark.parametrize("given", NO_NUMBERS)
+def test_text_and_bool_as_a_constant_are_refused_at_once(name: str, given: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        Bound(**({"alpha": 1.0, "rounds": 10} | {name: given}))
+    assert str(caught.value) == f"`{name}` must be a number; got {given!r}."
+
+
+def test_constants_are_kept_as_plain_numbers() -> None:
+    bound = Bound(alpha=np.float32(0.5), rounds=np.int64(7), beta=Fraction(1, 4))  # type: ignore[arg-type]
+    assert bound == Bound(alpha=0.5, rounds=7, beta=0.25)
+    assert [type(x) for x in (bound.alpha, bound.rounds, bound.beta)] == [float, int, float]
+    assert Bound(alpha=1, rounds=2**53 + 1).rounds == 2**53 + 1
+    assert Bound(alpha=np.array(2.0), rounds=5.0).rounds == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["local_steps", "smoothness", "convexity", "heterogeneity"])
+@pytest.mark.parametrize("given", NO_NUMBERS)
+def test_text_and_bool_in_theory_are_refused(name: str, given: Any) -> None:
+    numbers = {"rounds": 10, "local_steps": 2, "smoothness": 3, "convexity": 1} | {name: given}
+    with pytest.raises(InputError, match=f"`{name}` must be a number; got "):
+        Bound.from_theory(CLIENTS, **numbers)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"convexity": 5}, "`convexity` must be at most `smoothness`"),
         ({"convexity": 0}, "`convexity` must be a finite number, above 0"),
         ({"grad_std": -1}, "`grad_std` must be"),
+        ({"grad_std": "wide"}, "`grad_std` must be finite numbers"),
         ({"heterogeneity": -1}, "`heterogeneity` must be a finite number, at least 0"),
     ],
 )
-def test_bad_theory(change: dict[str, float], message: str) -> None:
+def test_bad_theory(change: dict[str, Any], message: str) -> None:
     given = {"rounds": 10, "local_steps": 2, "smoothness": 3, "convexity": 1} | change
     with pytest.raises(InputError, match=message):
-        Bound.from_theory(CLIENTS, **given)  # type: ignore[arg-type]
+        Bound.from_theory(CLIENTS, **given)

@@ -1,5 +1,7 @@
 """The table of clients: what it takes, what it refuses, and how it travels."""
 
+import copy
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedprice import Clients, InputError, population
+
+replace: Any = dataclasses.replace  # mypy knows the arrays that are kept, not what becomes one
 
 COLUMNS: dict[str, Any] = {
     "samples": [1, 3],
@@ -31,13 +35,67 @@ def test_weights_come_from_samples_or_are_given() -> None:
     assert given.samples is None
 
 
-def test_arrays_are_kept_and_cannot_be_written() -> None:
-    cost = np.array([4.0, 5.0])
-    clients = Clients(**columns(cost=cost))
-    assert np.shares_memory(clients.cost, cost)
+@pytest.mark.parametrize("name", ["samples", "grad_norm", "cost", "value", "level_min"])
+def test_what_the_caller_writes_into_its_array_later_changes_nothing(name: str) -> None:
+    given = np.array([0.25, 0.75])
+    clients = Clients(**columns(**{name: given}))
+    given[0] = -5
+    assert getattr(clients, name).tolist() == [0.25, 0.75]
     with pytest.raises(ValueError, match="read-only"):
-        clients.cost[0] = 1
-    cost[0] = 4.0  # the caller's own array stays writable
+        getattr(clients, name)[0] = 1
+
+
+def test_what_the_caller_writes_into_a_broadcast_number_later_changes_nothing() -> None:
+    number = np.array(4.0)
+    clients = Clients(**columns(cost=np.broadcast_to(number, 2), value=number))
+    number[()] = -5
+    assert clients.cost.tolist() == clients.value.tolist() == [4, 4]
+    assert clients.cost.strides == clients.value.strides == (0,)  # kept as one number
+
+
+def test_names_cannot_be_written() -> None:
+    names = np.array(["a", "b"], dtype=object)
+    clients = Clients(**columns(ids=names))
+    names[0] = ""
+    assert clients.ids.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="read-only"):
+        clients.ids[0] = "b"
+
+
+def test_an_array_of_its_own_that_nobody_can_write_is_kept() -> None:
+    cost = np.array([4.0, 5.0])
+    cost.flags.writeable = False
+    assert Clients(**columns(cost=cost)).cost is cost
+    clients = Clients(**columns())
+    again = replace(clients, value=1)
+    for name in ("samples", "grad_norm", "cost"):
+        assert np.shares_memory(getattr(again, name), getattr(clients, name)), name
+
+
+@pytest.mark.parametrize("replaced", [replace, getattr(copy, "replace", None)])
+@pytest.mark.parametrize("share", [{}, {"samples": None, "weight": [0.4, 0.6]}])
+def test_replaced_clients_are_checked_and_keep_the_rest(replaced: Any, share: Any) -> None:
+    if replaced is None:
+        pytest.skip("copy.replace came with Python 3.13")
+    clients = Clients(**columns(ids=["a", "b"], level_max=0.5, **share))
+    again = replaced(clients, cost=[7, 8])
+    assert again.cost.tolist() == [7, 8]
+    assert again.ids.tolist() == ["a", "b"]
+    for name in ("weight", "grad_norm", "value", "level_min", "level_max"):
+        assert getattr(again, name).tolist() == getattr(clients, name).tolist()
+    assert (again.samples is None) == (clients.samples is None)
+    assert replaced(clients, ids=["c", "d"]).ids.tolist() == ["c", "d"]
+    with pytest.raises(InputError, match="`cost` must be a finite number above 0; got -5 in row 1"):
+        replaced(clients, cost=[-5, 1])
+
+
+def test_replaced_samples_and_weights_must_agree() -> None:
+    clients = Clients(**columns())
+    assert replace(clients, samples=[2, 2], weight=None).weight.tolist() == [0.5, 0.5]
+    assert replace(clients, samples=None, weight=[1, 0]).samples is None
+    for change in ({"samples": [2, 2]}, {"weight": [0.5, 0.5]}):
+        with pytest.raises(InputError, match=r"either `samples` or `weight`.* to None"):
+            replace(clients, **change)
 
 
 @pytest.mark.parametrize(

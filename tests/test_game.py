@@ -1,5 +1,7 @@
 """Stage II: the best response and its inverse, over hostile ranges."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,6 +113,13 @@ def test_bad_budget(budget: float) -> None:
 def test_bad_exponent(exponent: float) -> None:
     with pytest.raises(InputError, match="`cost_exponent` τ must be above 1"):
         Game(CLIENTS, BOUND, budget=1, cost_exponent=exponent)
+
+
+@pytest.mark.parametrize("name", ["budget", "cost_exponent"])
+@pytest.mark.parametrize("given", ["200", True, np.True_, None])
+def test_text_and_bool_as_a_number_of_a_game_are_refused(name: str, given: Any) -> None:
+    with pytest.raises(InputError, match=f"`{name}` must be a number; got {given!r}."):
+        Game(CLIENTS, BOUND, **({"budget": 1} | {name: given}))
 
 
 def test_impact_that_overflows() -> None:

@@ -12,7 +12,7 @@ import fedprice
 from fedprice import MissingExtraError
 from fedprice.errors import require
 
-HEAVY = {"matplotlib", "cvxpy", "polars", "numba", "scipy"}
+HEAVY = {"matplotlib", "cvxpy", "pandas", "polars", "numba", "scipy"}
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,11 @@ class Bound:
             number = number_like(name, getattr(self, name))
             if not 0 <= number < np.inf:
                 raise InputError(f"`{name}` must be a finite number, at least 0; got {number}.")
+            object.__setattr__(self, name, number)
         rounds = number_like("rounds", self.rounds)
         if not 1 <= rounds < np.inf or rounds != int(rounds):
             raise InputError(f"`rounds` must be a whole number, at least 1; got {self.rounds}.")
+        object.__setattr__(self, "rounds", int(self.rounds))
 
     @classmethod
     def from_theory(
@@ -111,7 +113,8 @@ class Bound:
             "heterogeneity": heterogeneity,
             "initial_distance": initial_distance,
         }
-        for name, number in numbers.items():
+        for name, given in numbers.items():
+            number = number_like(name, given)
             least = 0 if name in ("heterogeneity", "initial_distance") else np.nextafter(0, 1)
             if not least <= number < np.inf:
                 rule = "at least 0" if least == 0 else "above 0"
@@ -120,7 +123,10 @@ class Bound:
             raise InputError(
                 f"`convexity` must be at most `smoothness` = {smoothness}; got {convexity}."
             )
-        sigma = np.asarray(grad_std, dtype=np.float64)
+        try:
+            sigma = np.asarray(grad_std, dtype=np.float64)
+        except (TypeError, ValueError):
+            sigma = np.array(np.nan)
         if not np.all((sigma >= 0) & np.isfinite(sigma)):
             raise InputError("`grad_std` must be finite numbers, at least 0.")
         a, big_g = clients.weight, clients.grad_norm

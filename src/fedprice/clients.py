@@ -1,20 +1,21 @@
-"""`Clients`: the table of client parameters, one row a client."""
+"""`Clients`: the table of client parameters, one row per client."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.errors import InputError, nearest, precision_error
-from fedprice.tables import read_table, write_table
+from fedprice.errors import InputError, nearest, number_like, precision_error
+from fedprice.tables import as_pandas, as_polars, read_table, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
+    import pandas as pd
     import polars as pl
 
     from fedprice.arrays import FloatArray
@@ -31,7 +32,7 @@ WEIGHT_TOLERANCE = 1e-6  # weights that went through float32 still pass
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Clients:
-    """The clients of a federation, as arrays of length N with one entry a client.
+    """The clients of a federation, as arrays of length N with one entry per client.
 
     Parameters
     ----------
@@ -49,16 +50,24 @@ class Clients:
         Least and largest level the server may buy, 0 ≤ level_min ≤ level_max ≤ 1, level_max > 0.
     ids
         Names of the clients, distinct; by default "1", "2", …
+    given_ids
+        `ids` under the name of the attribute that keeps them, as `dataclasses.replace` passes it.
 
-    A scalar stands for all clients. Arrays of 64-bit floats are kept, not copied.
+    A scalar stands for all clients. Arrays are copied, unless they are read-only and own their
+    data, and cannot be written afterwards: what was checked stays true.
+    `dataclasses.replace(clients, cost=…)` returns clients that are checked like new ones; whoever
+    replaces `samples` sets `weight` to None, and the other way round.
 
     Examples
     --------
+    >>> from dataclasses import replace
     >>> clients = Clients(samples=[120, 900, 60], grad_norm=1.0, cost=[40, 55, 20], value=0)
     >>> clients
     Clients(num_clients=3)
     >>> clients.weight.round(3)
     array([0.111, 0.833, 0.056])
+    >>> replace(clients, cost=[50, 55, 20]).cost
+    array([50., 55., 20.])
     >>> Clients(samples=[120, 900], grad_norm=1.0, cost=[40, -1], value=0)
     Traceback (most recent call last):
     ...
@@ -85,20 +94,22 @@ class Clients:
         level_min: npt.ArrayLike = 0.0,
         level_max: npt.ArrayLike = 1.0,
         ids: Sequence[str] | npt.NDArray[Any] | None = None,
+        given_ids: Sequence[str] | npt.NDArray[Any] | None = None,
     ) -> None:
-        if samples is not None and weight is None:
+        if samples is not None:
             share_name, share = "samples", np.atleast_1d(_floats("samples", samples))
-        elif weight is not None and samples is None:
+        elif weight is not None:
             share_name, share = "weight", np.atleast_1d(_floats("weight", weight))
         else:
             raise InputError("give either `samples` or `weight`, one of the two.")
         if share.ndim != 1 or share.size == 0:
             raise InputError(
-                f"`{share_name}` must have one entry a client, and at least one; "
+                f"`{share_name}` must have one entry per client, and at least one; "
                 f"got shape {share.shape}."
             )
         count = share.size
-        names = None if ids is None else _ids(ids, count)
+        chosen = given_ids if ids is None else ids
+        names = None if chosen is None else _ids(chosen, count)
 
         def column(name: str, given: npt.ArrayLike) -> FloatArray:
             array = _floats(name, given)
@@ -107,10 +118,10 @@ class Clients:
                     f"`{name}` must have one entry for each of the {count} clients; "
                     f"got shape {array.shape}."
                 )
-            return np.broadcast_to(array, count)
+            return array if array.ndim else np.broadcast_to(array, count)
 
         def check(name: str, array: FloatArray, holds: Callable[[Any], Any], rule: str) -> None:
-            # A broadcast scalar is tested once, not once a client.
+            # A broadcast scalar is tested once, not once per client.
             distinct = array[:1] if array.strides == (0,) else array
             bad = ~(np.isfinite(distinct) & holds(distinct))
             if bad.any():
@@ -156,12 +167,17 @@ class Clients:
         else:
             if total == 0:
                 raise InputError("`samples` must not be 0 for every client.")
-            values["weight"] = share / total
-            values["samples"] = share
+            values |= {"samples": share, "weight": share / total}
+            if weight is not None and not np.array_equal(
+                _floats("weight", weight), values["weight"]
+            ):
+                raise InputError(
+                    "give either `samples` or `weight`: these weights are not the clients' shares "
+                    "of the samples. When you replace one of the two, set the other to None."
+                )
         for name, array in values.items():
-            kept = array.view()
-            kept.flags.writeable = False
-            object.__setattr__(self, name, kept)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
         if samples is None:
             object.__setattr__(self, "samples", None)
         object.__setattr__(self, "given_ids", names)
@@ -194,6 +210,7 @@ class Clients:
         >>> clients.with_max_weight(2.5).level_min
         array([0.1, 0.3])
         """
+        max_weight = number_like("max_weight", max_weight)
         least = float((self.weight / self.level_max).max())
         if not max_weight >= least * (1 - 1e-15):
             raise InputError(
@@ -201,16 +218,7 @@ class Clients:
                 f"got {max_weight:.6g}."
             )
         floor = np.minimum(np.maximum(self.level_min, self.weight / max_weight), self.level_max)
-        return type(self)(
-            samples=self.samples,
-            weight=self.weight if self.samples is None else None,
-            grad_norm=self.grad_norm,
-            cost=self.cost,
-            value=self.value,
-            level_min=floor,
-            level_max=self.level_max,
-            ids=self.given_ids,
-        )
+        return replace(self, level_min=floor)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -226,12 +234,26 @@ class Clients:
         write_table(self.to_frame(), path, force=force)
 
     @classmethod
-    def from_frame(cls, frame: pl.DataFrame) -> Self:
-        """Take clients from a polars table.
+    def from_frame(cls, frame: Any) -> Self:
+        """Return the clients of a dataframe: polars, pandas, pyarrow or any other.
 
         The columns are `client_id`, `samples` or `weight`, `grad_norm`, `cost`, `value` and
         optionally `level_min`, `level_max`, in any order and no others.
+
+        Parameters
+        ----------
+        frame
+            A dataframe with the Arrow PyCapsule interface or the dataframe interchange protocol;
+            an index is ignored.
+
+        Examples
+        --------
+        >>> import polars as pl
+        >>> columns = {"samples": [12, 90], "grad_norm": [1, 1], "cost": [4, 5], "value": [0, 9]}
+        >>> Clients.from_frame(pl.DataFrame({"client_id": ["a", "b"]} | columns)).ids
+        array(['a', 'b'], dtype=object)
         """
+        frame = as_polars(frame)
         for name in frame.columns:
             if "_duplicated_" in name:  # what polars makes of a name that it has seen
                 raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
@@ -264,6 +286,10 @@ class Clients:
         rest = [pl.Series(name, getattr(self, name)) for name in (*_REQUIRED, *_OPTIONAL)]
         return pl.DataFrame([pl.Series("client_id", self.ids, dtype=pl.String), share, *rest])
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())
+
 
 def _shown(value: float) -> str:
     """Return a number with all its digits, and none that it does not need."""
@@ -271,10 +297,17 @@ def _shown(value: float) -> str:
 
 
 def _floats(name: str, given: npt.ArrayLike) -> FloatArray:
+    """Return numbers as 64-bit floats that the caller cannot change any more."""
+    if type(given) is np.ndarray and given.strides == (0,) and given.size:
+        # One number for all clients stays one: the copy is of that number.
+        return np.broadcast_to(_floats(name, given[0]), given.shape)
+    frozen = type(given) is np.ndarray and given.flags.owndata and not given.flags.writeable
     try:
-        return np.asarray(given, dtype=np.float64)
+        array = np.array(given, dtype=np.float64, copy=None if frozen else True)
     except (TypeError, ValueError) as error:
         raise InputError(f"`{name}` must be numbers; {error}.") from error
+    array.flags.writeable = False
+    return array
 
 
 def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
@@ -291,7 +324,9 @@ def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.
                 raise InputError(
                     f"client ids must be distinct; rows {first} and {row} are both {name!r}."
                 )
-    return np.array(names, dtype=object)
+    kept = np.array(names, dtype=object)
+    kept.flags.writeable = False
+    return kept
 
 
 def _text(column: pl.Series) -> npt.NDArray[np.object_]:

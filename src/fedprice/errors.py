@@ -1,26 +1,34 @@
-"""What can go wrong, as a tree.
+"""What can go wrong, as a tree, with the exit code that each error ends a command with.
 
 ::
 
-    FedpriceError
-    ├── InputError          malformed input: a value, a table, a file, a name
-    ├── UnverifiedError     a ledger is not what an honest market would have written
-    └── MissingExtraError   an optional dependency is not installed
+    FedpriceError               2
+    ├── InputError              2  malformed input: a value, a table, a file, a name
+    ├── MissingExtraError       2  an optional dependency is not installed
+    ├── UnavailableError        2  data that could not be found or fetched (fedprice.data)
+    ├── InfeasibleError         3  the budget does not suffice (fedprice.cli)
+    ├── UnverifiedError         4  a ledger is not what an honest market would have written
+    ├── LedgerError             5  a ledger refused, or could not be written (fedprice.market)
+    │   └── DamagedError        4  a ledger is not what was recorded; also an UnverifiedError
+    ├── DivergedError           6  training diverged
+    ├── DeploymentError         7  a deployment or a run on Flower failed (fedprice.flower)
+    └── StoppedError          130  stopped by the user (fedprice.cli)
 
-An infeasible game is not an error: it is a status of the outcome.
+In Python an infeasible game is not an error: it is a status of the outcome.
 """
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import ModuleType
 
 __all__ = [
+    "DivergedError",
     "FedpriceError",
     "InputError",
     "MissingExtraError",
@@ -35,7 +43,12 @@ MOST_SHOWN = 50  # options named in a hint
 
 
 class FedpriceError(Exception):
-    """Base of all errors of this package; the message is one line that says what to do."""
+    """Base of all errors of this package; the message is one line that says what to do.
+
+    `exit_code` is what a command ends with that meets the error.
+    """
+
+    exit_code: ClassVar[int] = 2
 
 
 class InputError(FedpriceError, ValueError):
@@ -44,6 +57,14 @@ class InputError(FedpriceError, ValueError):
 
 class UnverifiedError(FedpriceError):
     """A ledger, or an export of it, is not what an honest market would have written."""
+
+    exit_code = 4
+
+
+class DivergedError(FedpriceError):
+    """The model stopped being finite; the message says where and what to do."""
+
+    exit_code = 6
 
 
 class MissingExtraError(FedpriceError, ImportError):
@@ -70,8 +91,21 @@ def precision_error(what: str) -> InputError:
 
 
 def number_like(name: str, given: object) -> float:
-    """Return a parameter as a float, or say that it is none."""
+    """Return a parameter as a float, or refuse it: text and truth values are not numbers.
+
+    Examples
+    --------
+    >>> number_like("alpha", 3)
+    3.0
+    >>> number_like("alpha", "3.3")
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: `alpha` must be a number; got '3.3'.
+    """
+    kind = getattr(getattr(given, "dtype", None), "kind", "f")  # of a number of numpy's
     try:
+        if isinstance(given, str | bytes | bytearray | bool) or kind not in "iuf":
+            raise TypeError
         return float(given)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"`{name}` must be a number; got {given!r}.") from None

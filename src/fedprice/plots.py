@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING
 
 from fedprice.errors import require
@@ -19,12 +20,22 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 
 def new_figure(panels: int = 1, widths: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side, on no screen and with no global state."""
+    """Return a figure with panels side by side, on no screen and with no global state.
+
+    A notebook shows it. `savefig` writes it to a file.
+    """
     require("matplotlib", "plot")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4.4 * panels, 3.6), dpi=144, layout="constrained")
+    class NotebookFigure(Figure):
+        # IPython learns how to show a figure from pyplot, which is not imported here.
+        def _repr_png_(self) -> bytes:
+            png = io.BytesIO()
+            self.savefig(png, format="png")
+            return png.getvalue()
+
+    figure = NotebookFigure(figsize=(4.4 * panels, 3.6), dpi=144, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, panels, squeeze=False, width_ratios=widths)[0]
     for axis in axes:

@@ -1,10 +1,11 @@
-"""Tables on disk: CSV and Parquet in, CSV, Parquet and other files out, whole or not at all."""
+"""Tables: any dataframe in; CSV, Parquet and other files, whole or not at all."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
+import warnings
 import zipfile
 import zlib
 from contextlib import contextmanager
@@ -13,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.errors import InputError
+from fedprice.errors import InputError, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
+    import pandas as pd
     import polars as pl
 
 __all__ = [
     "BROKEN",
     "TABLE_SUFFIXES",
+    "as_pandas",
+    "as_polars",
     "check_output",
     "csv_text",
     "load_arrays",
@@ -38,6 +42,70 @@ TABLE_SUFFIXES = (".csv", ".parquet")
 # already looks quoted gets one more quote, so that reading takes exactly one off again.
 _FORMULA = r"^('*[=+\-@\t\r])"
 _QUOTED_FORMULA = r"^'('*[=+\-@\t\r])"
+
+
+def as_polars(frame: Any) -> pl.DataFrame:
+    """Return any dataframe as a polars table: polars, pandas, pyarrow, modin, DuckDB and others.
+
+    Taken is what has the Arrow PyCapsule interface or the dataframe interchange protocol. Frames in
+    the manner of pandas go through numpy, column by column: neither pandas nor polars can do it
+    without pyarrow. Their index is ignored, and NaN is a missing value, as it is in pandas.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> frame = pl.DataFrame({"cost": [4.0, 5.0]})
+    >>> as_polars(frame) is frame
+    True
+    >>> as_polars({"cost": [4.0, 5.0]})
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: a table must be a dataframe (polars, pandas, pyarrow, …); ...
+    """
+    import polars as pl
+
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    arrow, interchange = hasattr(frame, "__arrow_c_stream__"), hasattr(frame, "__dataframe__")
+    if (arrow or interchange) and hasattr(frame, "isna"):
+        return _from_pandas(frame)
+    if arrow:
+        try:
+            return pl.DataFrame(frame)
+        except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+            raise InputError(f"cannot read the dataframe: {str(error).splitlines()[0]}") from error
+    if interchange:
+        reader = require("pandas", "pandas").api.interchange
+        with warnings.catch_warnings():
+            # pandas will drop the protocol; until then it is the reader that is left.
+            warnings.simplefilter("ignore")
+            return _from_pandas(reader.from_dataframe(frame))
+    raise InputError(
+        f"a table must be a dataframe (polars, pandas, pyarrow, …); got a {type(frame).__name__}."
+    )
+
+
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    import polars as pl
+
+    names = [str(name) for name in frame.columns]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"there are two columns {name!r}.")
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        values = column.to_numpy()
+        if values.dtype.kind not in "biuf":
+            values = column.astype(object).where(column.notna(), None).tolist()
+        columns.append(pl.Series(str(name), values, strict=False, nan_to_null=True))
+    return pl.DataFrame(columns)
+
+
+def as_pandas(frame: pl.DataFrame) -> pd.DataFrame:
+    """Return a polars table as a pandas one (extra `pandas`); pyarrow is not needed."""
+    pandas = require("pandas", "pandas")
+    return pandas.DataFrame({name: frame[name].to_numpy() for name in frame.columns})
 
 
 def read_table(path: str | Path) -> pl.DataFrame:

@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Report", "VerificationError", "check_entries", "check_export", "describe", "main"]
+__all__ = [
+    "Report",
+    "VerificationError",
+    "check_entries",
+    "check_export",
+    "describe",
+    "entry_title",
+    "main",
+]
 
 GENESIS = "0" * 64
 LEVEL_ONE = 1 << 32
@@ -157,6 +165,18 @@ def check_entries(entries: Iterable[dict[str, Any]], head: str | None = None) ->
     return report
 
 
+def entry_title(kind: str, of: list[Any]) -> str:
+    """Return what an entry is about, for people: rounds count from 1, in the entry from 0.
+
+    >>> entry_title("round", ["first", 0]), entry_title("open", ["first"])
+    ("round 1 of run 'first'", 'open first')
+    """
+    if kind == "round":
+        name, number = of
+        return f"round {_whole(number) + 1} of run {name!r}"
+    return " ".join(map(str, [kind, *of]))
+
+
 def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str) -> None:
     content, lines = entry["content"], [_posting(line) for line in entry["postings"]]
     if _whole(entry["number"]) != number:
@@ -167,7 +187,7 @@ def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str)
     if entry["hash"] != chained:
         _fail(where, "hash", chained, entry["hash"])
     kind, of = content["kind"], content["of"]
-    where = f"{where} ({_plain(' '.join(map(str, [kind, *of])))})"
+    where = f"{where} ({_plain(entry_title(kind, of))})"
     if kind not in FIELDS:
         raise VerificationError(f"{where} is of an unknown kind.")
     if set(content) != FIELDS[kind] | {"kind", "of"}:

@@ -11,6 +11,16 @@ import polars as pl
 import pytest
 
 from fedprice import SCHEMES, Bound, Clients, Game, population, solve
+from fedprice.cli.console import InfeasibleError, StoppedError
+from fedprice.errors import (
+    DivergedError,
+    FedpriceError,
+    InputError,
+    MissingExtraError,
+    UnverifiedError,
+)
+from fedprice.flower.processes import DeploymentError
+from fedprice.market.database import DamagedError, LedgerError
 from tests.conftest import Run
 
 
@@ -252,6 +262,33 @@ def test_bad_input_is_one_line_and_exit_code_2(
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (FedpriceError, 2),
+        (InputError, 2),
+        (MissingExtraError, 2),
+        (InfeasibleError, 3),
+        (UnverifiedError, 4),
+        (DamagedError, 4),
+        (LedgerError, 5),
+        (DivergedError, 6),
+        (DeploymentError, 7),
+        (StoppedError, 130),
+    ],
+)
+def test_each_error_has_its_exit_code(
+    run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch, error: type[FedpriceError], code: int
+) -> None:
+    def fail(*_: object) -> None:
+        raise error("this is why.")
+
+    monkeypatch.setattr("fedprice.cli.price.solve", fail)
+    assert run("price", clients) == (code, "", "fedprice: this is why.\n")
+    documented = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
+    assert f"\n| {code} | " in documented
+
+
 def test_a_budget_that_only_just_fails_is_named_as_too_small(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "clients.csv"
     Clients(samples=[1, 2], grad_norm=1, cost=1, value=0).write(path)
@@ -273,7 +310,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_no_table(
     def fail(outcome: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedprice.cli.figures.draw_outcome", fail)
+    monkeypatch.setattr("fedprice.pricing.figures.draw_outcome", fail)
     table, plot = tmp_path / "out.csv", tmp_path / "out.png"
     code, out, err = run("price", clients, "-o", table, "--plot", plot)
     assert (code, out) == (2, "")

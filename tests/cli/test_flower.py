@@ -55,6 +55,13 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
         assert text in err.splitlines()[-1]
 
 
+def test_a_deployment_that_fails_is_exit_code_7(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    code, out, err = run("flower", "up", EXAMPLE, "--clients", 2, "--netns")
+    assert (code, out) == (7, "")
+    assert "needs the commands ip and tc" in err.splitlines()[-1]
+
+
 def test_keys_for_everybody(run: Run, home: Path) -> None:
     assert run("flower", "keys", "keys", "--clients", 2)[0] == 0
     names = sorted(path.name for path in (home / "keys").iterdir())

@@ -74,7 +74,7 @@ def test_clients_that_misbehave(tmp_path: Path) -> None:
         ("not finite", "it is not finite"),
         ("wrong shape", "of shape"),
         ("forged", "not the ones that were signed"),
-        ("replayed", "it is for round 0, not"),
+        ("replayed", "it is for round 1, not"),
     ):
         assert reasons[kind], kind
         assert all(said in reason for reason in reasons[kind]), (kind, reasons[kind])

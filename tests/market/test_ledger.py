@@ -71,13 +71,15 @@ def test_again_is_nothing_and_otherwise_is_an_error(ledger: Ledger) -> None:
     ledger.open_run("run", 4_000_000, TERMS, rounds=7)
     assert list(ledger.entries()) == before
     for other in ({"missed": ["alice"]}, {"refused": {"alice": "x"}}):
-        with pytest.raises(LedgerError, match="round run 0 is recorded already, with other"):
+        with pytest.raises(
+            LedgerError, match="round 1 of run 'run' is recorded already, with other"
+        ):
             ledger.record_round("run", 0, model=MODEL, **other)
     with pytest.raises(LedgerError, match="is recorded already, with other content"):
         ledger.deposit("treasury", 10_000_001, "start")
     with pytest.raises(LedgerError, match="is recorded already, with other content"):
         ledger.open_run("run", 4_000_000, TERMS, rounds=8)
-    with pytest.raises(LedgerError, match=r"round 2 of run 'run' cannot follow: 1 of 7"):
+    with pytest.raises(LedgerError, match=r"round 3 of run 'run' cannot follow: 1 of 7"):
         ledger.record_round("run", 2, model=MODEL)
     ledger.settle("run")
     ledger.settle("run")

@@ -51,7 +51,12 @@ def test_a_commitment_binds() -> None:
         ("alice", BOB.sign(answer()), 0, "another key than the one registered"),
         ("alice", ALICE.sign(answer("bob")), 0, "answers the offer to another client"),
         ("alice", ALICE.sign(answer(level=LEVEL_ONE)), 0, "above the cap"),
-        ("alice", ALICE.sign(answer()), 1, "late: round 1, the deadline was 0"),
+        (
+            "alice",
+            ALICE.sign(answer()),
+            1,
+            "late: round 2 begins, the deadline was the start of round 1",
+        ),
         ("alice", ALICE.sign(OFFER), 0, "is no commitment"),
         (
             "alice",

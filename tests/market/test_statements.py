@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from beancount import loader
 
+from fedprice import InputError
 from fedprice.market.export import EXPORTS, export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.statements import clients_of, runs_of, statement_of
@@ -41,7 +42,7 @@ def test_clients_of_a_run(settled: Ledger) -> None:
     assert rows["client"].to_list() == NAMES
     assert (rows["heads"] == rows["joined"] + rows["missed"] + rows["refused"]).all()
     assert rows["shown"].drop_nulls().gt(0).all()
-    with pytest.raises(LedgerError, match=r"has no run 'ran'. Did you mean 'run'"):
+    with pytest.raises(InputError, match=r"has no run 'ran'. Did you mean 'run'"):
         clients_of(settled, "ran")
 
 
@@ -55,7 +56,7 @@ def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
     assert rows["balance"].to_list() == rows["amount"].cum_sum().to_list()
     assert rows["balance"][-1] == Decimal(settled.balance(f"client:{client}")).scaleb(-6)
     rounds = rows.filter(pl.col("round").is_not_null())
-    assert rounds["round"].to_list() == list(range(ROUNDS))
+    assert rounds["round"].to_list() == list(range(1, ROUNDS + 1))
     assert set(rounds["event"]) <= {"joined", "tails", "missed"}
     missed = rounds.filter(event="missed")
     assert missed["amount"].is_in([0]).all()
@@ -66,7 +67,7 @@ def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
 
 
 def test_the_nearest_client_is_named(settled: Ledger) -> None:
-    with pytest.raises(LedgerError, match=r"has no client 'alise'. Did you mean 'alice'"):
+    with pytest.raises(InputError, match=r"has no client 'alise'. Did you mean 'alice'"):
         statement_of(settled, "alise")
 
 
@@ -88,6 +89,9 @@ def test_beancount_reads_the_books(settled: Ledger, tmp_path: Path) -> None:
     export(settled, path, date=TODAY)
     entries, errors, _ = loader.load_file(str(path))
     assert errors == []
+    titles = [getattr(entry, "narration", "") for entry in entries]
+    assert titles.count("round 1 of run 'run'") == 1
+    assert f"round {ROUNDS} of run 'run'" in titles
     names = {entry.meta["name"] for entry in entries if type(entry).__name__ == "Open"}
     assert names == set(settled.balances())
     paid = sum(

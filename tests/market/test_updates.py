@@ -38,7 +38,7 @@ def test_a_good_update_is_accepted() -> None:
         (GOOD, {"key": BOB}, "another key"),
         (GOOD, {"run": "other"}, "for another run"),
         (GOOD, {"client": "bob"}, "another client's"),
-        (GOOD, {"round": 3}, "for round 3, not 4"),
+        (GOOD, {"round": 3}, "for round 4, not 5"),
         (GOOD, {"arrays": "0" * 64}, "not the ones that were signed"),
         (GOOD[:1], {}, "it has 1 arrays, not 2"),
         (

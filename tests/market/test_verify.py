@@ -248,7 +248,7 @@ def huge_amount(entries: Entries) -> None:
         (other_weight, "weight must be"),
         (pay_more, "posting must be"),
         (pay_another, "posting must be"),
-        (skip_a_round, "does not follow"),
+        (skip_a_round, r"\(round 2 of run 'run'\) does not follow: 0 of"),
         (settle_twice, "settled before"),
         (keep_the_rest, "posting must be"),
         (deposit_twice, "was made before"),

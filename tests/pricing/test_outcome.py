@@ -1,14 +1,30 @@
 """The outcome: tables, summaries, and what they show of foreign text."""
 
 import io
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
-from fedprice import Bound, Certificate, Clients, Game, Outcome, frontier, solve
+from fedprice import (
+    Bound,
+    Certificate,
+    Clients,
+    Game,
+    InputError,
+    MissingExtraError,
+    Outcome,
+    frontier,
+    solve,
+)
 from fedprice.pricing.display import certificate_line
+from fedprice.tables import as_polars
 
 CLIENTS = Clients(
     samples=[10, 20, 30],
@@ -115,3 +131,56 @@ def test_profits_follow_the_cost_exponent() -> None:
     outcome = solve(replace(GAME, cost_exponent=3.0), "uniform")
     cost = GAME.clients.cost * outcome.levels**3
     assert outcome.profits == pytest.approx(outcome.payments - cost)
+
+
+def test_frontier_is_a_sequence_with_a_table() -> None:
+    traced = frontier(GAME, [-490, 0, 5])
+    assert len(traced) == 3
+    assert traced[-1] is traced.outcomes[2]
+    assert traced[:2] == traced.outcomes[:2]
+    assert list(traced) == list(traced.outcomes)
+    frame = traced.to_frame()
+    assert frame["budget"].to_list() == [-490, 0, 5]
+    assert frame.row(1, named=True) == traced[1].summary()
+    assert as_polars(traced.to_pandas())["spend"].equals(frame["spend"])
+
+
+@pytest.mark.parametrize(
+    ("budgets", "message"),
+    [
+        ([], "`budgets` must be at least one; got none"),
+        ([1, np.inf], "`budgets` must be finite numbers; got inf"),
+        ([1, "5"], "`budgets` must be a number; got '5'"),
+    ],
+)
+def test_bad_budgets_of_a_frontier(budgets: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        frontier(GAME, budgets)
+
+
+@pytest.mark.parametrize(
+    "drawn", [solve(GAME), frontier(GAME, [-490, 0, 5]), frontier(GAME, [-1e9])]
+)
+def test_plot_returns_a_figure_that_a_notebook_shows(drawn: Any, tmp_path: Path) -> None:
+    figure = drawn.plot()
+    assert isinstance(figure, Figure)
+    assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
+    figure.savefig(tmp_path / "figure.svg")
+
+
+def test_plot_leaves_pyplot_alone() -> None:
+    program = """
+import sys
+import fedprice as fp
+clients = fp.Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=[0, 900])
+fp.solve(fp.Game(clients, bound=fp.Bound(alpha=2, rounds=1000), budget=5)).plot()
+assert "matplotlib.pyplot" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("drawn", [solve(GAME), frontier(GAME, [0])])
+def test_without_matplotlib_its_extra_is_named(drawn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"matplotlib, .* pip install 'fedprice\[plot\]'"):
+        drawn.plot()

@@ -11,7 +11,7 @@ import typer
 
 from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
-from fedprice.cli.console import InfeasibleError, StoppedError
+from fedprice.cli.console import STOPPED
 from fedprice.cli.data import data
 from fedprice.cli.example import example
 from fedprice.cli.flower import flower
@@ -21,7 +21,7 @@ from fedprice.cli.price import price
 from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
 from fedprice.cli.simulate import simulate
-from fedprice.errors import FedpriceError, UnverifiedError
+from fedprice.errors import FedpriceError
 from fedprice.pricing.display import safe
 
 __all__ = ["app", "run"]
@@ -39,13 +39,6 @@ for command in (
 app.add_typer(data, name="data")
 app.add_typer(ledger, name="ledger")
 app.add_typer(flower, name="flower")
-
-STOPPED = 130
-_CODES: dict[type[FedpriceError], int] = {
-    InfeasibleError: 3,
-    UnverifiedError: 4,
-    StoppedError: STOPPED,
-}
 
 # The base of what typer raises for a wrong command line; newer releases bring a click of their own.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
@@ -77,8 +70,7 @@ def run() -> int:
         code = app(prog_name="fedprice", standalone_mode=False)
         sys.stdout.flush()
     except FedpriceError as error:
-        known = (code for kind, code in _CODES.items() if isinstance(error, kind))
-        return _fail(str(error), next(known, 2))
+        return _fail(str(error), error.exit_code)
     except _CommandLineError as error:
         return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
-from fedprice.cli.summaries import COLUMNS, summaries, summary_table
+from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.pricing import Status, find_schemes
+from fedprice.pricing.outcome import summaries
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,7 +40,7 @@ def compare(
     rows = summaries(outcomes)
 
     def figure() -> Figure:
-        from fedprice.cli.figures import draw_comparison
+        from fedprice.pricing.figures import draw_comparison
 
         return draw_comparison(outcomes)
 

@@ -1,7 +1,9 @@
 """How results leave a command: to files, to the screen, or as an error.
 
-Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 stdout could not be
-written, 2 bad input, 3 infeasible, 4 does not verify, 130 stopped.
+Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 stdout could not be written, 2 bad
+input, 3 infeasible, 4 does not verify, 5 a ledger refused or could not be written, 6 training
+diverged, 7 a deployment or a run on Flower failed, 130 stopped. Each error class has its own
+(`FedpriceError.exit_code`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
+    "STOPPED",
     "Delivery",
     "InfeasibleError",
     "StoppedError",
@@ -37,14 +40,19 @@ __all__ = [
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
 LEAST_WIDTH, WIDEST = 100, 1000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+STOPPED = 130  # the exit code of a command that was interrupted
 
 
 class InfeasibleError(FedpriceError):
-    """The budget does not suffice: exit code 3."""
+    """The budget does not suffice."""
+
+    exit_code = 3
 
 
 class StoppedError(FedpriceError):
-    """Stopped by the user, with something to say about it: exit code 130."""
+    """Stopped by the user, with something to say about it."""
+
+    exit_code = STOPPED
 
 
 def stdout() -> Console:

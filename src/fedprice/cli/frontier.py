@@ -11,14 +11,13 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.price import read_game, require_feasible
-from fedprice.cli.summaries import COLUMNS, summaries, summary_table
+from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.errors import InputError
 from fedprice.pricing import Status
 from fedprice.pricing.frontier import frontier as trace
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-    from matplotlib.figure import Figure
 
 __all__ = ["frontier"]
 
@@ -40,22 +39,17 @@ def frontier(
     delivery = Delivery(output, plot, format_, force)
     with stderr().status("tracing the frontier"):
         game = read_game(clients, float(points[0]), alpha, rounds, exponent, max_weight)
-        outcomes = trace(game, points.tolist())
-    if all(outcome.status is Status.INFEASIBLE for outcome in outcomes):
-        require_feasible(outcomes[-1])
-    rows = summaries(outcomes)
-
-    def figure() -> Figure:
-        from fedprice.cli.figures import draw_frontier
-
-        return draw_frontier(outcomes)
+        traced = trace(game, points.tolist())
+    if all(outcome.status is Status.INFEASIBLE for outcome in traced):
+        require_feasible(traced[-1])
+    rows = traced.to_frame()
 
     columns = [name for name in COLUMNS if name not in ("scheme", "spend")]
     delivery.send(
         rows,
         to_json=lambda: json_text(frontier=rows),
         to_screen=lambda: summary_table(rows, columns),
-        to_figure=figure,
+        to_figure=traced.plot,
     )
 
 

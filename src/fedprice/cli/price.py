@@ -15,8 +15,6 @@ from fedprice.pricing.display import infeasible_line
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from matplotlib.figure import Figure
-
     from fedprice.pricing import Outcome
 
 __all__ = ["price", "read_game", "require_feasible"]
@@ -43,16 +41,11 @@ def price(
     require_feasible(outcome)
     rows = outcome.to_frame()
 
-    def figure() -> Figure:
-        from fedprice.cli.figures import draw_outcome
-
-        return draw_outcome(outcome)
-
     delivery.send(
         rows,
         to_json=lambda: json_text(summary=outcome.summary(), clients=rows),
         to_screen=lambda: outcome,
-        to_figure=figure,
+        to_figure=outcome.plot,
     )
 
 

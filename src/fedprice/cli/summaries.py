@@ -1,4 +1,4 @@
-"""Several outcomes as one table, a row each."""
+"""Several outcomes as one table on the screen, one row per outcome."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.table import Table
 
-    from fedprice.pricing import Outcome
-
-__all__ = ["COLUMNS", "summaries", "summary_table"]
+__all__ = ["COLUMNS", "summary_table"]
 
 COLUMNS = (
     "scheme",
@@ -28,13 +26,6 @@ COLUMNS = (
     "client_utility",
     "multiplier",
 )
-
-
-def summaries(outcomes: Sequence[Outcome]) -> pl.DataFrame:
-    """Return the summaries of outcomes, a row each."""
-    import polars as pl
-
-    return pl.DataFrame([outcome.summary() for outcome in outcomes])
 
 
 def summary_table(rows: pl.DataFrame, columns: Sequence[str]) -> Table:

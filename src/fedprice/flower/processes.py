@@ -36,6 +36,8 @@ PATIENCE = 5.0  # seconds in which processes may end by themselves
 class DeploymentError(FedpriceError):
     """A process did not do what it was started for; the text says where to look."""
 
+    exit_code = 7
+
 
 def offline(home: Path, mark: str) -> dict[str, str]:
     """Return a marked environment in which Flower and Ray stay on this machine."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedprice.tables import as_pandas
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+    import pandas as pd
     import polars as pl
 
     from fedprice.arrays import FloatArray
@@ -63,3 +66,7 @@ class History:
                 "accuracy": self.accuracy,
             }
         )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())

@@ -91,6 +91,6 @@ class Training:
         if not callable(self.rate):
             raise InputError(f"`rate` must be a function of the round; got {self.rate!r}.")
         if not 0 < self.rate(0) < np.inf:
-            raise InputError(f"`rate` must be above 0 and finite; got {self.rate(0)} in round 0.")
+            raise InputError(f"`rate` must be above 0 and finite; got {self.rate(0)} in round 1.")
         if not 0 <= self.l2 < 1e6:
             raise InputError(f"`l2` must be at least 0 and below 1e6; got {self.l2}.")

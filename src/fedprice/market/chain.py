@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedprice.market.accounts import Posting, account_ids, add_postings
 from fedprice.market.canonical import canonical_bytes, content_of, key_text
 from fedprice.market.database import DamagedError, LedgerError, accounts, entries, postings, sa
+from fedprice.verify import entry_title
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,7 +26,10 @@ _NEW_ENTRY = entries.insert()
 
 
 class Entry(NamedTuple):
-    """One entry: its number, content and postings, and the hash that chains it to the last."""
+    """One entry: its number, content and postings, and the hash that chains it to the last.
+
+    In the content rounds count from 0: `of` of the first round of run "first" is ["first", 0].
+    """
 
     number: int
     content: dict[str, Any]
@@ -69,9 +73,9 @@ def append(
     if found is not None:
         # What was posted follows from the content, except for a deposit's amount.
         if found != text or (key[0] == "deposit" and _posted(connection, key) != lines):
-            said = " ".join(map(str, key))
             raise LedgerError(
-                f"{said} is recorded already, with other content; take another name or ledger."
+                f"{entry_title(key[0], key[1:])} is recorded already, with other content; "
+                "take another name or ledger."
             )
         return False
     if first is not None:

@@ -84,9 +84,13 @@ states = sa.Table(
 class LedgerError(FedpriceError):
     """What the ledger refuses, or finds wrong with itself."""
 
+    exit_code = 5
+
 
 class DamagedError(LedgerError, UnverifiedError):
     """The ledger is not what was recorded."""
+
+    exit_code = UnverifiedError.exit_code
 
 
 class Database:

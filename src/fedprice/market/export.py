@@ -10,6 +10,7 @@ from fedprice.market.canonical import canonical_bytes
 from fedprice.market.money import money
 from fedprice.market.statements import postings_of
 from fedprice.tables import csv_text, whole_file
+from fedprice.verify import entry_title
 
 if TYPE_CHECKING:
     import datetime
@@ -30,7 +31,8 @@ def export(ledger: Ledger, path: Path, *, date: datetime.date) -> int:
     ----------
     path
         .jsonl has everything, for `fedprice verify`; .csv and .parquet have the postings;
-        .beancount and .hledger are books for these programs.
+        .beancount and .hledger are books for these programs. Rounds count from 0 in .jsonl, .csv
+        and .parquet, as in the entries, and from 1 in the titles of books.
     date
         The date that books give all transactions: a ledger counts rounds, not days.
     """
@@ -83,7 +85,7 @@ def _transfers(entry: Entry, unit: str) -> Iterator[str]:
 
 
 def _title(entry: Entry) -> str:
-    return " ".join(map(str, [entry.content["kind"], *entry.content["of"]]))
+    return entry_title(entry.content["kind"], entry.content["of"])
 
 
 def _quoted(text: Any) -> str:

@@ -259,9 +259,9 @@ class Ledger:
                     hint = nearest(name, opened.terms)
                     raise LedgerError(f"run {run!r} has no client {name!r}. {hint}")
             if len(set(drew)) < len(drew):
-                raise LedgerError(f"round {round_} of run {run!r} names a client twice.")
+                raise LedgerError(f"round {round_ + 1} of run {run!r} names a client twice.")
             if any(not opened.terms[name].level for name in drew):
-                raise LedgerError(f"round {round_} of run {run!r} has a client of level 0.")
+                raise LedgerError(f"round {round_ + 1} of run {run!r} has a client of level 0.")
             content: dict[str, Any] = {
                 "model": model,
                 "joined": {name: list(update) for name, update in joined.items()},
@@ -424,7 +424,7 @@ class Ledger:
         done = self._rounds_done(connection, run)
         if not round_ == done < rounds:
             raise LedgerError(
-                f"round {round_} of run {run!r} cannot follow: {done} of {rounds} are recorded."
+                f"round {round_ + 1} of run {run!r} cannot follow: {done} of {rounds} are recorded."
             )
 
 

@@ -47,7 +47,7 @@ class Offer:
     level_cap
         The level that the server has budgeted for, in multiples of 2⁻³².
     rounds, deadline
-        Rounds of the run, and the round by whose start the commitment must be there.
+        Rounds of the run, and the round (from 0) by whose start the commitment must be there.
     unit
         What the money is, such as EUR.
     schema, task
@@ -253,7 +253,7 @@ class Commitments:
         signed
             What was sent.
         round_
-            The round that begins now.
+            The round that begins now, from 0.
         """
         if client not in self._keys:
             raise RefusedError(f"{client!r} has no registered key.")
@@ -264,7 +264,10 @@ class Commitments:
         if offer.client != client:
             raise RefusedError("it answers the offer to another client.")
         if round_ > offer.deadline:
-            raise RefusedError(f"it is late: round {round_}, the deadline was {offer.deadline}.")
+            raise RefusedError(
+                f"it is late: round {round_ + 1} begins, the deadline was the start of round "
+                f"{offer.deadline + 1}."
+            )
         if client in self.accepted:
             raise RefusedError("the client has committed before.")
         if commitment.level > offer.level_cap:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fedprice.errors import nearest
-from fedprice.market.database import LedgerError
+from fedprice.errors import InputError, nearest
 from fedprice.market.money import LEVEL_ONE, money
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
     found, whole = ledger.verified()
     if run not in found.runs:
         hint = nearest(run, found.runs) if found.runs else "It has none yet."
-        raise LedgerError(f"{ledger.name} has no run {run!r}. {hint}")
+        raise InputError(f"{ledger.name} has no run {run!r}. {hint}")
     entries = [e for e in whole if e.content["of"][:1] == [run] and e.content["kind"] != "deposit"]
     report, agreement = found.runs[run], entries[0].content["agreement"]
     squares = dict.fromkeys(report.clients, 0.0)
@@ -94,10 +93,10 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
 
 
 def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return all that concerns a client, one entry a row, and its runs in sum, one a row.
+    """Return all that concerns a client, one entry per row, and its runs in sum, one per row.
 
-    `event` is deposit, opened, tails, joined, missed, refused or settled; `note` says what was
-    offered and chosen, or why nothing was paid.
+    `round` counts from 1: a statement is for people. `event` is deposit, opened, tails, joined,
+    missed, refused or settled; `note` says what was offered and chosen, or why nothing was paid.
     """
     account, balance = f"client:{client}", 0
     rows, known = [], set[str]()
@@ -122,7 +121,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
             {
                 "entry": entry.number,
                 "run": of[0] if concerned else None,
-                "round": of[1] if content["kind"] == "round" else None,
+                "round": of[1] + 1 if content["kind"] == "round" else None,
                 "event": event,
                 "amount": money(amount),
                 "balance": money(balance),
@@ -131,7 +130,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
         )
     if not rows:
         hint = nearest(client, sorted(known)) if known else "It has none yet."
-        raise LedgerError(f"{ledger.name} has no client {client!r}. {hint}")
+        raise InputError(f"{ledger.name} has no client {client!r}. {hint}")
     sums = [
         {
             "run": name,
@@ -181,7 +180,7 @@ def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
 
 
 def postings_of(chain: list[Entry]) -> pl.DataFrame:
-    """Return the postings of a ledger, one a row."""
+    """Return the postings of a ledger, one per row; `of` counts rounds from 0, like the entries."""
     rows = [
         {
             "entry": entry.number,

@@ -29,7 +29,7 @@ __all__ = ["Update", "UpdateDesk", "arrays_hash", "arrays_norm", "shown_grad_nor
 
 @dataclass(frozen=True)
 class Update:
-    """What a client signs of an update: its round and run, and the digest of its arrays."""
+    """What a client signs of an update: its run and round (from 0), and its arrays' digest."""
 
     run: str
     client: str
@@ -119,7 +119,7 @@ class UpdateDesk:
         if update.client != client:
             raise RefusedError("it is another client's.")
         if update.round != round_:
-            raise RefusedError(f"it is for round {update.round}, not {round_}.")
+            raise RefusedError(f"it is for round {update.round + 1}, not {round_ + 1}.")
         if len(arrays) != len(self.schema.shapes):
             raise RefusedError(f"it has {len(arrays)} arrays, not {len(self.schema.shapes)}.")
         for name, shape, dtype, array in zip(

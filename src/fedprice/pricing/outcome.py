@@ -11,19 +11,23 @@ import numpy as np
 
 from fedprice.bound import random_loss
 from fedprice.game import best_response, profit_at, utilities
+from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from typing import Any, Self
 
     import numpy.typing as npt
+    import pandas as pd
     import polars as pl
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
     from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
 
-__all__ = ["Certificate", "Outcome", "Status"]
+__all__ = ["Certificate", "Outcome", "Status", "summaries"]
 
 BUDGET_TOLERANCE = 1e-12  # relative to the larger of |budget| and the sum of absolute payments
 
@@ -272,6 +276,19 @@ class Outcome:
             pl.Series("utility", self.utilities),
         )
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())
+
+    def plot(self) -> Figure:
+        """Draw price over value and level over impact (extra `plot`); a notebook shows the plot.
+
+        Write it to a file with `outcome.plot().savefig("outcome.png")`.
+        """
+        from fedprice.pricing.figures import draw_outcome
+
+        return draw_outcome(self)
+
     def __rich__(self) -> RenderableType:
         from fedprice.pricing.display import rich_summary
 
@@ -281,6 +298,13 @@ class Outcome:
         from fedprice.pricing.display import html_summary
 
         return html_summary(self)
+
+
+def summaries(outcomes: Iterable[Outcome]) -> pl.DataFrame:
+    """Return the summaries of outcomes as a polars table, one row per outcome."""
+    import polars as pl
+
+    return pl.DataFrame([outcome.summary() for outcome in outcomes])
 
 
 def objective(impact: FloatArray, levels: FloatArray) -> float:
