@@ -3,9 +3,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-flower bench-learning bench-market bench-pricing clean
+.PHONY: demo test test-slow bench-flower bench-learning bench-market bench-own-models bench-pricing bench-stability clean
 
-demo: $(VENV)/.installed-reproduce  ## reproduce the paper's Setup 1 with a few seeds, and write a report
+demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
 
 test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
@@ -16,8 +16,8 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	rm -f src/fedprice/learning/__pycache__/*.nb[ci]  # numba looks at the changes of one file only
 	$(BIN)/pytest -m "not slow"
 
-test-slow: $(VENV)/.installed-test  ## faults of real deployments: minutes
-	$(BIN)/pytest -m slow tests/flower
+test-slow: $(VENV)/.installed-test  ## real deployments and their faults: minutes
+	$(BIN)/pytest -m slow tests
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python -m benchmarks.pricing
@@ -31,7 +31,13 @@ bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes
 bench-flower: $(VENV)/.installed-test  ## what the market costs on top of Flower; writes benchmarks/flower.{md,json}
 	$(BIN)/python -m benchmarks.flower
 
-# One stamp an extra: `make` installs again only when the requirements change.
+bench-stability: $(VENV)/.installed-test $(VENV)/.installed-torch  ## estimators on models that are not convex; writes benchmarks/stability.{md,json}
+	$(BIN)/python -m benchmarks.stability
+
+bench-own-models: $(VENV)/.installed-test $(VENV)/.installed-torch  ## an MLP and a CNN calibrated, priced, trained; writes benchmarks/own_models.{md,json}
+	$(BIN)/python -m benchmarks.own_models
+
+# One stamp per extra: `make` installs again only when the requirements change.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --constraint constraints.txt --editable '.[$*]'
 	touch $@

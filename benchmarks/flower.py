@@ -33,7 +33,7 @@ from fedprice.flower import (
     PricedParticipation,
 )
 from fedprice.flower.wire import to_record
-from fedprice.learning import Training, local_update
+from fedprice.learning import LogisticRegression
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
 
@@ -49,7 +49,8 @@ class Lane:
         self.federation, self.compiled = workload(name), compiled
         ones = np.ones((len(self.federation.labels), 1), np.float32)
         self.features = np.hstack([self.federation.features, ones])
-        self.training = Training(rounds=ROUNDS)
+        self.task = LogisticRegression(self.federation)
+        self.training = self.task.training
         self.costs = np.random.default_rng(0).exponential(50, self.federation.num_clients)
         clients = range(self.federation.num_clients)
         self.keys = [simulation_key(0, f"client {n + 1}") for n in clients]
@@ -61,7 +62,8 @@ class Lane:
         model = message.content.array_records["arrays"]["w"].numpy()
         round_ = int(message.content.config_records["config"]["server-round"]) - 1  # type: ignore[arg-type]
         if self.compiled:
-            update = local_update(self.federation, n, model, training=self.training, round_=round_)
+            found = self.task.updates([model], np.array([n]), round_, seed=0)
+            update = found.values[0].reshape(model.shape)
         else:
             own = slice(self.federation.offsets[n], self.federation.offsets[n + 1])
             x, y = self.features[own], self.federation.labels[own]
@@ -76,7 +78,7 @@ class Lane:
         key = self.keys[n]
         cost = float(self.costs[n])
         return Client(
-            str(n + 1), key, int(self.federation.samples[n]), 1.0, cost, 0.0, reveals=True
+            str(n + 1), key, int(self.federation.samples[n]), cost, grad_norm=1.0, reveals=True
         )
 
     def initial(self) -> ArrayRecord:

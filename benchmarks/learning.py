@@ -1,11 +1,15 @@
 """The engine against a numpy loop, and JAX where it is installed: `make bench-learning`.
 
-The unit is client-updates a second with all cores, compile time apart; every figure is a ratio
+The unit is client-updates per second with all cores, compile time apart; every figure is a ratio
 within this run. Writes learning.json and learning.md beside this file.
+
+`python -m benchmarks.learning --against PATH` also runs the engine of another checkout of this
+repository, in turn with this one, and reports how fast this one is in comparison.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -16,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # the numpy loop is single-threaded; before numpy is imported
@@ -26,11 +30,14 @@ import numpy as np
 from fedprice.data import Federation
 from fedprice.data.partition import few_classes, power_law_sizes
 from fedprice.data.synthetic import synthetic
-from fedprice.learning import Training, simulate, simulate_runs
+from fedprice.learning import FunctionTask, LogisticRegression, Task, Training
 from fedprice.learning.draws import batch_rows, joiners
+from fedprice.rounds import HorvitzThompson, simulate, simulate_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from fedprice.arrays import Arrays
 
 HERE = Path(__file__).parent
 STEPS, BATCH, LEVEL = 100, 24, 0.25
@@ -39,7 +46,59 @@ WORKLOADS = {
     "B": (784, 10, 14_463, 6),
     "C": (784, 26, 35_155, 10),
 }
-LIMITS = {"A": 10, "B": 8, "C": 5}
+LIMITS = {"A": 10, "B": 10, "C": 6}
+ROUNDS = {"A": 300, "B": 150, "C": 100}
+FUNCTIONS, BEFORE = 1.05, 0.97  # limits of the function task, and of the comparison with PATH
+
+# What another checkout runs: told a workload's file and rounds by lines, it answers with rates. The
+# second form is that of checkouts from before tasks.
+RIVAL = """
+import os, sys, time
+import numpy as np
+from fedprice.data import Federation
+from fedprice.learning import Training
+level, steps, batch = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+for line in sys.stdin:
+    path, rounds = line.rsplit(" ", 1)
+    rounds = int(rounds)
+    with np.load(path) as f:
+        a = {name: f[name] for name in f.files}
+    federation = Federation(
+        "rival", a["x"], a["y"], a["offsets"], a["x"][:100], a["y"][:100], num_classes=int(a["k"])
+    )
+    runs = [(level, seed) for seed in range(os.cpu_count() or 1)]
+    try:
+        from fedprice.learning import LogisticRegression
+        from fedprice.rounds import simulate_runs
+        task = LogisticRegression(federation, Training(local_steps=steps, batch=batch))
+        def work(rounds):
+            return simulate_runs(task, runs, rounds=rounds, evaluate_every=rounds)
+    except ImportError:
+        from fedprice.learning import simulate_runs
+        def work(rounds):
+            training = Training(
+                rounds=rounds, local_steps=steps, batch=batch, evaluate_every=rounds
+            )
+            return simulate_runs(federation, runs, training=training)
+    work(1)
+    start = time.perf_counter()
+    histories = work(rounds)
+    spent = time.perf_counter() - start
+    print(sum(int(h.joined.sum()) for h in histories) / spent, flush=True)
+"""
+
+
+class Sizes(NamedTuple):
+    """How much is measured."""
+
+    seconds: float = 2.0  # of the numpy loop and of JAX
+    repeats: int = 3
+    rounds: dict[str, int] = ROUNDS
+    pairs: int = 9  # of the function task and its bare loop, and of two checkouts
+    function_rounds: int = 60
+
+
+FULL = Sizes()
 
 
 def workload(name: str) -> Federation:
@@ -73,7 +132,7 @@ def numpy_update(w: Any, x: Any, y: Any, rows: Any, rate: float) -> Any:
 
 
 def numpy_rate(federation: Federation, seconds: float) -> float:
-    """Return updates a second of the numpy loop, the draws of batches not counted."""
+    """Return updates per second of the numpy loop, the draws of batches not counted."""
     x = np.hstack([federation.features, np.ones((len(federation.labels), 1), np.float32)])
     w = np.zeros((x.shape[1], federation.num_classes), np.float32)
     levels = np.full(federation.num_clients, LEVEL)
@@ -92,18 +151,18 @@ def numpy_rate(federation: Federation, seconds: float) -> float:
 
 
 def engine_rate(federation: Federation, rounds: int) -> float:
-    """Return updates a second of the engine: a run a core, evaluated at the ends only."""
-    training = Training(rounds=rounds, local_steps=STEPS, batch=BATCH, evaluate_every=rounds)
-    simulate(federation, LEVEL, training=Training(rounds=1, local_steps=STEPS, batch=BATCH))
+    """Return updates per second of the engine: one run per core, evaluated at the ends only."""
+    task = LogisticRegression(federation, Training(local_steps=STEPS, batch=BATCH))
+    simulate(task, LEVEL, rounds=1)
     runs = [(LEVEL, seed) for seed in range(os.cpu_count() or 1)]
     start = time.perf_counter()
-    histories = simulate_runs(federation, runs, training=training)
+    histories = simulate_runs(task, runs, rounds=rounds, evaluate_every=rounds)
     updates = sum(int(history.joined.sum()) for history in histories)
     return updates / (time.perf_counter() - start)
 
 
 def jax_rate(federation: Federation, seconds: float) -> float:
-    """Return updates a second of JAX: vmap over ten joiners, scan over their steps."""
+    """Return updates per second of JAX: vmap over ten joiners, scan over their steps."""
     import jax
     import jax.numpy as jnp
 
@@ -135,6 +194,125 @@ def jax_rate(federation: Federation, seconds: float) -> float:
     return updates / (time.perf_counter() - start)
 
 
+def rival_ratios(path: Path, sizes: Sizes) -> dict[str, float]:
+    """Return, by workload, the rate of this engine in those of the engine of another checkout.
+
+    Both measure in processes of their own that stay, taking turns; the figure is the median of the
+    ratios of neighbouring measurements.
+    """
+    places = {"here": HERE.parent, "there": path}
+    children = {
+        name: subprocess.Popen(
+            [sys.executable, "-c", RIVAL, str(LEVEL), str(STEPS), str(BATCH)],
+            env=os.environ | {"PYTHONPATH": str(place / "src")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name, place in places.items()
+    }
+
+    def rate(name: str, file: Path, rounds: int) -> float:
+        child = children[name]
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(f"{file} {rounds}\n")
+        child.stdin.flush()
+        answer = child.stdout.readline()
+        if not answer:
+            sys.exit(f"the engine of {places[name]} failed")
+        return float(answer)
+
+    found = {}
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            for workload_name, rounds in sizes.rounds.items():
+                federation = workload(workload_name)
+                file = Path(folder) / f"{workload_name}.npz"
+                np.savez(
+                    file, x=federation.features, y=federation.labels,
+                    offsets=federation.offsets, k=federation.num_classes,
+                )  # fmt: skip
+                ratios = []
+                for turn in range(sizes.pairs):
+                    order = list(children) if turn % 2 else list(children)[::-1]
+                    rates = {name: rate(name, file, rounds) for name in order}
+                    ratios.append(rates["here"] / rates["there"])
+                found[workload_name] = statistics.median(ratios)
+    finally:
+        for child in children.values():
+            assert child.stdin is not None
+            child.stdin.close()
+            child.wait()
+    return found
+
+
+def function_task() -> FunctionTask:
+    """Return softmax regression in numpy as a task of functions: ten clients of 1,000 samples."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(10, 1000, 60)).astype(np.float32)
+    truth = rng.normal(size=(10, 60, 10))
+    y = np.array([(own @ w).argmax(axis=1) for own, w in zip(x, truth, strict=True)])
+
+    def update(model: Arrays, client: int, round_: int, seed: int) -> Arrays:
+        rows = np.random.default_rng([seed, round_, client]).integers(0, 1000, (STEPS, BATCH))
+        return [numpy_update(model[0], x[client], y[client], rows, 0.1)]
+
+    def evaluate(model: Arrays) -> dict[str, float]:
+        hits = [(own @ model[0]).argmax(axis=1) == of for own, of in zip(x, y, strict=True)]
+        return {"loss": 1 - float(np.mean(hits))}
+
+    return Task.of(
+        initial=[np.zeros((60, 10), np.float32)],
+        samples=np.full(10, 1000),
+        update=update,
+        evaluate=evaluate,
+    )
+
+
+def bare_loop(task: FunctionTask, rounds: int) -> Any:
+    """Train with the functions of a task as one would without this package; return the model."""
+    levels = np.full(task.num_clients, 0.5)
+    weight = task.weight / levels
+    model = task.initial[0].astype(np.float64)
+    task._evaluate([model.astype(np.float32)])
+    for r in range(rounds):
+        sent, step = model.astype(np.float32), np.zeros_like(model)
+        for n in joiners(0, r, levels).tolist():
+            step += weight[n] * task._update([sent], n, r, 0)[0]
+        model += step
+    task._evaluate([model.astype(np.float32)])
+    return model.astype(np.float32)
+
+
+def function_ratio(sizes: Sizes) -> float:
+    """Return the time of `simulate` in that of a bare loop over the same functions.
+
+    The median over pairs that take turns in being first.
+    """
+    task, rounds = function_task(), sizes.function_rounds
+
+    def ours() -> Any:
+        unbiased = HorvitzThompson()
+        settings = {"rounds": rounds, "evaluate_every": rounds, "aggregator": unbiased}
+        return simulate(task, 0.5, **settings).model[0]  # type: ignore[arg-type]
+
+    def bare() -> Any:
+        return bare_loop(task, rounds)
+
+    if not np.array_equal(ours(), bare()):  # warms up, too
+        sys.exit("the bare loop does not do what `simulate` does")
+    ratios = []
+    for turn in range(sizes.pairs):
+        taken = {}
+        for work in (ours, bare) if turn % 2 else (bare, ours):
+            start = time.perf_counter()
+            work()
+            taken[work] = time.perf_counter() - start
+        ratios.append(taken[ours] / taken[bare])
+    return statistics.median(ratios)
+
+
 def median(measure: Callable[[], float], repeats: int = 3) -> float:
     """Return the median of repeated measurements."""
     return statistics.median(measure() for _ in range(repeats))
@@ -143,10 +321,9 @@ def median(measure: Callable[[], float], repeats: int = 3) -> float:
 def compile_seconds() -> tuple[float, float]:
     """Return the time of a first tiny run without and with a compiled cache."""
     program = (
-        "import time; from fedprice.data.synthetic import synthetic; "
-        "import fedprice.learning as fl; "
+        "import time; from fedprice.data.synthetic import synthetic; import fedprice as fp; "
         "f = synthetic(num_clients=4, samples=400); t = time.perf_counter(); "
-        "fl.simulate(f, 0.9, training=fl.Training(rounds=2, local_steps=2)); "
+        "fp.simulate(fp.LogisticRegression(f, fp.Training(local_steps=2)), 0.9, rounds=2); "
         "print(time.perf_counter() - t)"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -159,21 +336,32 @@ def compile_seconds() -> tuple[float, float]:
     return times[0], times[1]
 
 
-def main() -> None:
+def main(sizes: Sizes = FULL, folder: Path = HERE) -> None:
     """Run all lanes, print and write the table."""
+    parser = argparse.ArgumentParser(description="The engine against its rivals.")
+    parser.add_argument("--against", type=Path, help="another checkout, to compare its engine with")
+    against: Path | None = parser.parse_args().against
+    if against is not None and not (against / "src" / "fedprice").is_dir():
+        parser.error(f"{against} is not a checkout of fedprice")
     result: dict[str, Any] = {}
     rows: list[tuple[str, float, str, float]] = []
     for name in WORKLOADS:
         federation = workload(name)
-        slow = median(lambda f=federation: numpy_rate(f, 2.0))  # type: ignore[misc]
-        rounds = {"A": 300, "B": 150, "C": 100}[name]
-        fast = median(lambda f=federation, r=rounds: engine_rate(f, r))  # type: ignore[misc]
+        slow = median(lambda f=federation: numpy_rate(f, sizes.seconds), sizes.repeats)  # type: ignore[misc]
+        rounds = sizes.rounds[name]
+        fast = median(lambda f=federation, r=rounds: engine_rate(f, r), sizes.repeats)  # type: ignore[misc]
         result[name] = {"numpy": slow, "engine": fast, "ratio": fast / slow}
         rows.append((f"{name}: engine / numpy loop", fast / slow, ">=", LIMITS[name]))
         if name == "A" and importlib.util.find_spec("jax"):
-            other = median(lambda f=federation: jax_rate(f, 2.0))  # type: ignore[misc]
+            other = median(lambda f=federation: jax_rate(f, sizes.seconds), sizes.repeats)  # type: ignore[misc]
             result[name] |= {"jax": other}
             rows.append(("A: engine / JAX vmap + scan", fast / other, ">=", 3))
+    if against is not None:
+        result["against"] = rival_ratios(against.resolve(), sizes)
+        for name, ratio in result["against"].items():
+            rows.append((f"{name}: engine / engine of the other checkout", ratio, ">=", BEFORE))
+    result["functions"] = function_ratio(sizes)
+    rows.append(("function task / bare loop, time", result["functions"], "<=", FUNCTIONS))
     cold, warm = compile_seconds()
     result["compile"] = {"cold_s": cold, "warm_s": warm}
     rows.append(("first call without a cache, s", cold, "<=", 15))
@@ -190,17 +378,18 @@ def main() -> None:
             "# Learning: the engine against its rivals",
             "",
             "Written by `make bench-learning`; medians, ratios within one run. 40 clients, about "
-            "ten joiners a round, 100 local steps of batch 24. A: 60 × 10, 22,377 samples; "
-            "B: 784 × 10, 14,463; C: 784 × 26, 35,155.",
+            "ten joiners per round, 100 local steps of batch 24. A: 60 × 10, 22,377 samples; "
+            "B: 784 × 10, 14,463; C: 784 × 26, 35,155. Function task: softmax regression in numpy, "
+            "60 × 10, ten clients, five joiners per round, the same local steps.",
             "",
             *lines,
             "",
-            f"Client-updates a second: {rates}. {machine}.",
+            f"Client-updates per second: {rates}. {machine}.",
             "",
         ]
     )
-    (HERE / "learning.md").write_text(text, encoding="utf-8")
-    (HERE / "learning.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    (folder / "learning.md").write_text(text, encoding="utf-8")
+    (folder / "learning.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(text)
     if "| NO |" in text:
         sys.exit("a limit is not met")

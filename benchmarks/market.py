@@ -98,7 +98,7 @@ def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
     ledger.open_run("run", 10**11, terms, rounds=100)
     total = sum(own.samples for own in terms.values())
     joined = {
-        name: Delivered("ab" * 32, repr(own.samples / total / 0.5), "1.234", "cd" * 64)
+        name: Delivered("ab" * 32, repr(own.samples / total / 0.5), "0.123", "1.234", "cd" * 64)
         for name, own in terms.items()
     }
     times = [

@@ -12,7 +12,7 @@ from fedprice.cli import main
 settings.register_profile("fedprice", deadline=None, derandomize=True, max_examples=150)
 settings.load_profile("fedprice")
 
-pytest_plugins = ["tests.databases"]
+pytest_plugins = ["tests.databases", "tests.images"]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -23,6 +23,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["fedprice", *map(str, arguments)])
+        monkeypatch.setattr("fedprice.cli.end_now", sys.exit)  # the process is that of the tests
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capsys.readouterr()

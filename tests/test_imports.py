@@ -40,7 +40,7 @@ atexit.register(lambda: print("LOADED", *sorted(m for m in sys.modules if "." no
 def test_no_name_of_a_package_hides_one_of_its_modules() -> None:
     found = pkgutil.walk_packages(fedprice.__path__, "fedprice.")
     packages = ["fedprice", *(module.name for module in found if module.ispkg)]
-    assert "fedprice.learning.aggregation" in packages
+    assert "fedprice.rounds.aggregation" in packages
     for name in packages:
         package = import_module(name)
         for module in pkgutil.iter_modules(package.__path__):

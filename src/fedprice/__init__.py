@@ -12,33 +12,81 @@ payers=1)
 True
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from fedprice.bound import Bound
 from fedprice.clients import Clients
-from fedprice.errors import FedpriceError, InputError, MissingExtraError
+from fedprice.errors import DivergedError, FedpriceError, InputError, MissingExtraError
 from fedprice.game import Game, best_response, price_for, utilities
 from fedprice.pricing import SCHEMES, Certificate, Outcome, Scheme, Status, scheme, solve
 from fedprice.pricing.frontier import frontier
 from fedprice.random_clients import population
 
+if TYPE_CHECKING:
+    from fedprice.calibration import Calibration, calibrate
+    from fedprice.data.federation import Federation
+    from fedprice.learning.logistic import LogisticRegression
+    from fedprice.learning.task import Task
+    from fedprice.learning.training import Training
+    from fedprice.market.ledger import Ledger
+    from fedprice.market.simulation import simulate_market
+    from fedprice.rounds.simulation import simulate
+
 __version__ = "0.1.0"
+
+# Imported when first used: pricing needs none of them.
+_LATER = {
+    "Calibration": "fedprice.calibration",
+    "Federation": "fedprice.data.federation",
+    "Ledger": "fedprice.market.ledger",
+    "LogisticRegression": "fedprice.learning.logistic",
+    "Task": "fedprice.learning.task",
+    "Training": "fedprice.learning.training",
+    "calibrate": "fedprice.calibration",
+    "simulate": "fedprice.rounds.simulation",
+    "simulate_market": "fedprice.market.simulation",
+}
 
 __all__ = [
     "SCHEMES",
     "Bound",
+    "Calibration",
     "Certificate",
     "Clients",
+    "DivergedError",
+    "Federation",
     "FedpriceError",
     "Game",
     "InputError",
+    "Ledger",
+    "LogisticRegression",
     "MissingExtraError",
     "Outcome",
     "Scheme",
     "Status",
+    "Task",
+    "Training",
     "best_response",
+    "calibrate",
     "frontier",
     "population",
     "price_for",
     "scheme",
+    "simulate",
+    "simulate_market",
     "solve",
     "utilities",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'fedprice' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

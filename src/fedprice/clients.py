@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray
 
 
-__all__ = ["Clients"]
+__all__ = ["LARGEST_WEIGHT", "WEIGHT_TOLERANCE", "Clients"]
 
 _REQUIRED = ("grad_norm", "cost", "value")
 _OPTIONAL = ("level_min", "level_max")
 _COLUMNS = ("client_id", "samples", "weight", *_REQUIRED, *_OPTIONAL)
 
+LARGEST_WEIGHT = 1.0  # of an update, unless something else is said where runs are priced
 WEIGHT_TOLERANCE = 1e-6  # weights that went through float32 still pass
 
 

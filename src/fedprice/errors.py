@@ -62,7 +62,12 @@ class UnverifiedError(FedpriceError):
 
 
 class DivergedError(FedpriceError):
-    """The model stopped being finite; the message says where and what to do."""
+    """The model stopped being finite, or its loss exploded; the message says where and what to do.
+
+    A checkpoint goes on, with another aggregator or server step, from the round before if a step
+    was not finite, and from the last evaluation if an update was not or the loss exploded; a ledger
+    from the last round that was recorded.
+    """
 
     exit_code = 6
 

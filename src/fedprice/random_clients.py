@@ -7,7 +7,9 @@ import numpy as np
 from fedprice.clients import Clients
 from fedprice.errors import InputError
 
-__all__ = ["EXAMPLE_SEED", "population"]
+__all__ = ["EXAMPLE_ALPHA", "EXAMPLE_SEED", "population"]
+
+EXAMPLE_ALPHA = 3.3  # the bound's α that goes with gradient norms of this size
 
 EXAMPLE_SEED = (
     25  # an ordinary draw; at the equilibrium three clients pay, as in the paper's Table V

@@ -199,7 +199,15 @@ def check_output(path: str | Path, suffixes: tuple[str, ...], *, force: bool = F
 
 
 # What reading an npz raises that is cut short, altered, or something else.
-BROKEN = (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error)
+BROKEN = (
+    OSError,
+    ValueError,
+    EOFError,
+    TypeError,
+    RuntimeError,  # and NotImplementedError: flags and methods of a zip that nobody wrote
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -43,7 +43,7 @@ LEAST_DELIVERY = 0.25
 FIELDS = {
     "begin": {"unit"},
     "deposit": {"account", "reference"},
-    "open": {"rounds", "budget", "terms", "agreement"},
+    "open": {"rounds", "budget", "terms", "follows", "agreement"},
     "round": {"model", "joined", "missed", "refused", "state"},
     "settle": {"rounds"},
 }
@@ -102,6 +102,8 @@ class Run:
     settled: bool = False
     state: bool = False
     model: str = ""
+    follows: str = ""
+    run_rounds: int = 0
     updates: set[str] = field(default_factory=set)
 
 
@@ -247,8 +249,19 @@ def _opened(report: Report, name: str, content: dict[str, Any], where: str) -> l
             raise VerificationError(f"{where}: the terms of {client!r} are out of bounds.")
     if len(run.clients) != len(content["terms"]) or run.rounds < 1:
         raise VerificationError(f"{where} names a client twice, or has no rounds.")
+    run.follows = content["follows"]
+    _check_period(report, name, run.follows, where)
     if content["agreement"] is not None:
         _check_agreement(report, name, run, content["agreement"], where)
+    if run.follows:
+        before = report.runs[run.follows]
+        for what, expected, found in (
+            ("server", before.server, run.server),
+            ("rounds of the whole run", before.run_rounds, run.run_rounds),
+        ):
+            if expected != found:
+                _fail(where, what, expected, found)
+        run.updates = before.updates  # a copy of an earlier period's update is one, too
     if sum(own.payment for own in run.clients.values()) > run.budget:
         raise VerificationError(f"{where} promises more than its budget.")
     report.runs[name] = run
@@ -259,6 +272,24 @@ def _opened(report: Report, name: str, content: dict[str, Any], where: str) -> l
             own.paid = own.payment
             lines += [(f"client:{client}", own.payment), (escrow, -own.payment)]
     return lines
+
+
+def _check_period(report: Report, name: str, follows: str, where: str) -> None:
+    """Check that a period follows the one before it in its run, which is over.
+
+    The second period of the run x is called x#2, the third x#3.
+    """
+    chain, _, number = name.rpartition("#")
+    later = bool(chain) and number.isascii() and number.isdigit()
+    expected = ""
+    if later:
+        expected = chain if number == "2" else f"{chain}#{int(number) - 1}"
+        if int(number) < 2 or str(int(number)) != number:
+            raise VerificationError(f"{where}: there is no such period.")
+    if follows != expected:
+        _fail(where, "period before it", expected, follows)
+    if expected and not _run(report, expected, where).settled:
+        raise VerificationError(f"{where}: the period before it is not settled.")
 
 
 def _check_agreement(
@@ -277,6 +308,7 @@ def _check_agreement(
         for what, expected, found in (
             ("offer", ["Offer", name, client], [offer[k] for k in ("kind", "run", "client")]),
             ("rounds of the offer", run.rounds, offer["rounds"]),
+            ("period before it in the offer", run.follows, offer["follows"]),
             ("price", offer["price"], own.price),
             ("unit", report.unit, offer["unit"]),
             ("server's coin secret", offer["coin_hash"], opened),
@@ -297,9 +329,10 @@ def _check_agreement(
         own.key = deal["key"]
         own.coin_key = hmac.digest(secret, b"fedprice coins\0" + other, "sha256")
         own.prepare(name)
-        schemas.add((_canonical(offer["schema"]), offer["task"]))
+        schemas.add((_canonical(offer["schema"]), offer["task"], _whole(offer["run_rounds"])))
     if len(schemas) > 1:
-        raise VerificationError(f"{where}: clients were offered different models or tasks.")
+        raise VerificationError(f"{where}: clients were offered different models, tasks or runs.")
+    run.run_rounds = next(iter(schemas))[2] if schemas else 0
 
 
 def _check_signature(report: Report, key: str, signature: str, text: str, where: str) -> None:
@@ -366,12 +399,12 @@ def _check_update(
 ) -> None:
     """Check an accepted update: its weight, its signature, and that it is no copy."""
     own, which = run.clients[client], f"{where}, {client!r}"
-    update, weight, shown, signature = recorded
+    update, weight, norm, shown, signature = recorded
     delivery = max((own.joined + 1) / (own.heads + 1), LEAST_DELIVERY)
     expected = repr((own.samples / total) / (own.level / LEVEL_ONE * delivery))
     if weight != expected:
         _fail(which, "weight", expected, weight)
-    if not _is_hash(update) or not 0 <= float(shown) < float("inf"):
+    if not _is_hash(update) or not all(0 <= float(x) < float("inf") for x in (norm, shown or 0)):
         raise VerificationError(f"{which}: this is no update.")
     if own.key:
         if update in run.updates:

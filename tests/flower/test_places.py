@@ -15,7 +15,7 @@ from fedprice.flower.deployment import Deployment
 from fedprice.flower.processes import marked
 from fedprice.flower.ray_simulation import run_on_ray
 from fedprice.flower.watch import Watch
-from fedprice.learning import Training
+from fedprice.learning import LogisticRegression, Training
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
 from tests.flower.unbiased import mean_and_error
@@ -46,12 +46,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     costs, values = task.costs_and_values(config["clients"], config["seed"])
     clients = Clients(samples=federation.samples, grad_norm=2.0, cost=costs, value=values)
     bound = Bound(alpha=config["alpha"], rounds=config["rounds"])
-    outcome = solve(Game(clients, bound=bound, budget=config["budget"]))
-    training = Training(rounds=config["rounds"], local_steps=config["local-steps"])
+    outcome = solve(Game(clients.with_max_weight(1.0), bound=bound, budget=config["budget"]))
+    learned = LogisticRegression(federation, Training(local_steps=config["local-steps"]))
     ledger = Ledger(config["ledger"])
-    simulate_market(
-        federation, outcome, ledger=ledger, run="same", training=training, seed=config["seed"]
-    )
+    simulate_market(learned, outcome, ledger=ledger, run="same", seed=config["seed"])
     ledger.close()
     return hashes(app)
 

@@ -1,32 +1,64 @@
 """The market on Flower, in process: the same coins, model and ledger as on the fast engine."""
 
+import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fedprice.errors import FedpriceError
+from fedprice.calibration import Calibration, Fit
+from fedprice.errors import DivergedError, FedpriceError
 from fedprice.flower import (
     Client,
+    FullInformation,
     InProcessGrid,
-    Momentum,
+    Limits,
     ParticipationMod,
+    Periods,
     PostedPrice,
     PricedParticipation,
 )
+from fedprice.flower.deals import in_order
+from fedprice.flower.watch import Watch
 from fedprice.flower.wire import to_record
+from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import SigningKey
-from tests.flower.apps import SHAPE, client_app, client_of, initial, strategy, train
+from fedprice.market.periods import measured_norms
+from fedprice.market.simulation import simulate_market
+from fedprice.market.statements import runs_of, statement_of
+from fedprice.rounds import (
+    AGGREGATORS,
+    Adam,
+    Bounded,
+    Hajek,
+    Momentum,
+    Plain,
+    ServerStep,
+    run_fingerprint,
+)
+from tests.flower.apps import (
+    OUTCOME,
+    SEED,
+    SHAPE,
+    TASK,
+    client_app,
+    client_of,
+    initial,
+    strategy,
+    train,
+)
 from tests.market.markets import NAMES, ROUNDS, small_market
 
 
 def engine() -> tuple[np.ndarray, list[str]]:
     ledger = Ledger("sqlite://")
     history = small_market(ledger, delivery=1.0)
-    return history.model, ledger.verify().hashes
+    return history.model[0], ledger.verify().hashes
 
 
 def run(grid: InProcessGrid, ledger: Ledger, **changes: object) -> np.ndarray:
@@ -152,8 +184,14 @@ def test_unregistered_keys_stay_out() -> None:
     ledger = Ledger("sqlite://")
     grid = InProcessGrid(client_app(client=mallory), 4)
     with pytest.raises(FedpriceError, match="only 3 of 4 clients"):
-        run(grid, ledger, keys=keys, wait=0.0)
-    run(InProcessGrid(client_app(client=mallory), 4), ledger, keys=keys, wait=0.0, clients=3)
+        run(grid, ledger, keys=keys, limits=Limits(wait=0.0))
+    run(
+        InProcessGrid(client_app(client=mallory), 4),
+        ledger,
+        keys=keys,
+        limits=Limits(wait=0.0),
+        clients=3,
+    )
     assert "alice" not in ledger.verify().runs["run"].clients
 
 
@@ -222,14 +260,14 @@ def test_a_client_that_hangs_holds_up_nobody() -> None:
         return None if hangs else reply
 
     ledger = Ledger("sqlite://")
-    run(Moody(mood), ledger, at_once=1, round_timeout=0.1)
+    run(Moody(mood), ledger, limits=Limits(at_once=1, round_timeout=0.1))
     clients = ledger.verify().runs["run"].clients
     assert clients["<b>bob</b>"].missed == ROUNDS
     assert all(own.missed == 0 for name, own in clients.items() if name != "<b>bob</b>")
 
 
 def test_whoever_does_not_answer_at_first_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedprice.flower.strategy.ASK_AGAIN", 0.1)
+    monkeypatch.setattr("fedprice.flower.presence.ASK_AGAIN", 0.1)
     failed: list[int] = []
 
     def mood(message: Message, reply: Message) -> Message:
@@ -258,7 +296,7 @@ def test_nobody_can_answer_with_anothers_profile() -> None:
 
     ledger = Ledger("sqlite://")
     with pytest.raises(FedpriceError, match="only 3 of 4"):
-        run(Moody(mood), ledger, wait=0.0)
+        run(Moody(mood), ledger, limits=Limits(wait=0.0))
 
 
 def test_other_data_than_it_was_priced_for() -> None:
@@ -291,7 +329,7 @@ def test_a_resumed_run_knows_its_clients_keys() -> None:
             return Client(**(vars(own) | {"key": SigningKey(bytes([66]) * 32)}))
         return own
 
-    run(InProcessGrid(client_app(client=impostor), 4), ledger, wait=0.1)
+    run(InProcessGrid(client_app(client=impostor), 4), ledger, limits=Limits(wait=0.1))
     bob = ledger.verify().runs["run"].clients["<b>bob</b>"]
     assert (bob.joined, bob.missed) == (1, ROUNDS - 1)
     with pytest.raises(FedpriceError, match="begun with other rounds"):
@@ -357,8 +395,6 @@ def test_private_clients_take_a_posted_price() -> None:
 
 
 def test_clients_evaluate_and_the_server_too() -> None:
-    from flwr.app import MetricRecord
-
     seen = []
 
     def evaluate(server_round: int, arrays: object) -> MetricRecord:
@@ -387,3 +423,269 @@ def test_momentum_survives_a_restart(url: str) -> None:
     assert np.array_equal(resumed, whole)
     assert not np.array_equal(whole, engine()[0])
     ledger.close()
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize("step", [Plain(), Momentum(0.5), Adam(), Bounded(1.5, 3)])
+def test_every_aggregator_and_server_step_as_on_the_engine(name: str, step: ServerStep) -> None:
+    """The same bits in both places, and with a restart in the middle."""
+    here, there = Ledger("sqlite://"), Ledger("sqlite://")
+    task = run_fingerprint(TASK, 1.0, rounds=ROUNDS, seed=SEED, aggregator=AGGREGATORS[name])
+    changes: dict[str, Any] = {"aggregator": AGGREGATORS[name], "server_step": step, "task": task}
+    first, grid = strategy(here, **changes), InProcessGrid(client_app(), 4)
+    arrays = first.agree(grid, initial(), ROUNDS)
+    for server_round in range(1, 4):
+        sent = first.configure_train(server_round, arrays, ConfigRecord(), grid)
+        arrays, _ = first.aggregate_train(server_round, grid.send_and_receive(sent))
+    model = run(InProcessGrid(client_app(), 4), here, **changes)
+    history = simulate_market(
+        TASK, OUTCOME, ledger=there, run="run", seed=SEED, aggregator=AGGREGATORS[name],
+        server_step=step,
+    )  # fmt: skip
+    assert np.array_equal(model, history.model[0])
+    assert here.verify().hashes == there.verify().hashes
+
+
+def private(context: Context) -> Client:
+    return Client(**(vars(client_of(context)) | {"grad_norm": None}))
+
+
+def test_norms_are_measured_in_a_warm_up_period() -> None:
+    """Nobody declares a norm: a flat level first, then prices from what was measured."""
+    ledger = Ledger("sqlite://")
+    grid = InProcessGrid(client_app(client=private), 4)
+    with pytest.raises(FedpriceError, match="declares no gradient norm, and none was measured"):
+        run(grid, Ledger("sqlite://"))
+    run(grid, ledger, periods=Periods(warm_up=4, level=0.6, every=5))
+    runs = ledger.verify().runs
+    assert [(name, run.rounds, run.follows) for name, run in runs.items()] == [
+        ("run", 4, ""), ("run#2", 5, "run"), ("run#3", 3, "run#2"),
+    ]  # fmt: skip
+    assert len({own.level for own in runs["run"].clients.values()}) == 1
+    assert len({own.level for own in runs["run#2"].clients.values()}) > 1
+    spent = sum(own.paid for run in runs.values() for own in run.clients.values())
+    assert spent <= 4_000_000
+    norms = measured_norms(ledger, ["run"])
+    profiles = {
+        name: json.loads(deal.offer.content)["impact"]
+        for name, deal in Agreement.load("run#2", opening(ledger, "run#2")).deals.items()
+    }
+    weight = TASK.weight[[NAMES.index(name) for name in profiles]]
+    known = [norms.get(name, np.median(list(norms.values()))) for name in profiles]
+    assert [float(k) for k in profiles.values()] == pytest.approx(
+        (3.0 * weight**2 * np.array(known) ** 2 / ROUNDS).tolist()
+    )
+
+
+def opening(ledger: Ledger, name: str) -> dict[str, Any]:
+    found = ledger.opening(name)
+    assert found is not None
+    return found
+
+
+def test_periods_go_on_after_a_restart() -> None:
+    """Stopped in the middle of the second period, the run ends in the same ledger and model."""
+    periods = Periods(warm_up=4, level=0.6, every=5)
+    whole = Ledger("sqlite://")
+    expected = run(InProcessGrid(client_app(client=private), 4), whole, periods=periods)
+
+    class StopError(Exception):
+        pass
+
+    def stop(server_round: int, arrays: object) -> None:
+        if server_round == 6:
+            raise StopError
+
+    ledger = Ledger("sqlite://")
+    first = strategy(ledger, periods=periods)
+    grid = InProcessGrid(client_app(client=private), 4)
+    with pytest.raises(StopError):
+        first.start(grid, initial(), num_rounds=ROUNDS, evaluate_fn=stop)
+    assert ledger.rounds_done("run#2") == 1
+    model = run(InProcessGrid(client_app(client=private), 4), ledger, periods=periods)
+    assert np.array_equal(model, expected)
+    assert ledger.verify().hashes == whole.verify().hashes
+
+
+def test_clients_come_and_go_between_periods() -> None:
+    """One leaves after the first period, another one comes: who is there agrees."""
+
+    class Changing(InProcessGrid):
+        later = False
+
+        def get_node_ids(self) -> list[int]:
+            nodes = super().get_node_ids()
+            return nodes[1:] if self.later else nodes[:3]
+
+    def evaluate(server_round: int, arrays: object) -> None:
+        grid.later = server_round >= 6
+
+    ledger, grid = Ledger("sqlite://"), Changing(client_app(client=private), 4)
+    ours = strategy(ledger, periods=Periods(warm_up=6, level=0.9), clients=3)
+    ours.start(grid, initial(), num_rounds=ROUNDS, evaluate_fn=evaluate)
+    runs = ledger.verify().runs
+    assert list(runs["run"].clients) == in_order(NAMES[:3])
+    assert list(runs["run#2"].clients) == in_order(NAMES[1:])
+
+
+def test_a_round_that_makes_the_loss_explode_is_not_taken() -> None:
+    """The run stops before it, and goes on from the round before with another server step."""
+    losses = {4: 1e6}
+
+    def evaluate(server_round: int, arrays: object) -> MetricRecord:
+        return MetricRecord({"loss": losses.get(server_round, 1.0)})
+
+    ledger, grid = Ledger("sqlite://"), InProcessGrid(client_app(), 4)
+    with pytest.raises(DivergedError, match=r"round 4: the loss is 1e\+06 after round 4"):
+        strategy(ledger).start(grid, initial(), num_rounds=ROUNDS, evaluate_fn=evaluate)
+    assert ledger.rounds_done("run") == 3
+    losses.clear()
+    bounded = strategy(ledger, server_step=Bounded(1.0, 1))
+    bounded.start(grid, initial(), num_rounds=ROUNDS, evaluate_fn=evaluate)
+    assert ledger.rounds_done("run") == ROUNDS
+
+
+def test_watch_and_statement_tell_of_periods(tmp_path: Path) -> None:
+    url, told = f"sqlite:///{tmp_path / 'market.db'}", list[str]()
+    ledger = Ledger(url)
+    grid = InProcessGrid(client_app(client=private), 4)
+    run(grid, ledger, periods=Periods(warm_up=4, level=0.6))
+    watch = Watch(url, "run", told.append)
+    watch()
+    watch.close()
+    assert [line for line in told if "agreed" in line] == [
+        "4 clients agreed, for 4 rounds", "period 2: 4 clients agreed, for 8 rounds",
+    ]  # fmt: skip
+    rounds = [line.split(":")[0] for line in told if line.startswith("round")]
+    assert rounds == [f"round {r}" for r in range(1, ROUNDS + 1)]
+    rows, runs = statement_of(ledger, "alice")
+    assert runs["run"].to_list() == ["run", "run#2"]
+    opened = rows.filter(rows["event"] == "opened")["note"].to_list()
+    assert "for 8 rounds" in opened[1]
+    assert opened[1].endswith(f"in the period before: {opened[0]}")
+    assert runs_of(ledger)["follows"].to_list() == [None, "run"]
+    ledger.close()
+
+
+def test_prices_from_a_calibration_file(tmp_path: Path) -> None:
+    """α and norms by client from the file of `fedprice calibrate`; no warm-up is needed."""
+    fit = Fit(3.0, 2.0, 4.0, 0.0, np.array([1.0, 2.0, 3.0]))
+    Calibration(
+        "test", tuple(NAMES[:3]), TASK.samples[:3], "0" * 64, "horvitz-thompson", "plain", None,
+        fit, None, np.array([1]), np.ones((2, 1)),
+    ).write(tmp_path / "calibration.json")  # fmt: skip
+    pricing = FullInformation(budget=4.0, calibration=tmp_path / "calibration.json")
+    ledger = Ledger("sqlite://")
+    run(InProcessGrid(client_app(client=private), 4), ledger, pricing=pricing)
+    deals = Agreement.load("run", opening(ledger, "run")).deals
+    impacts = {name: float(deal.offered.impact) for name, deal in deals.items()}
+    weight = dict(zip(NAMES, TASK.weight.tolist(), strict=True))
+    norms = dict(zip(NAMES, [1.0, 2.0, 3.0, 2.0], strict=True))  # dora counts like the median
+    assert impacts == pytest.approx(
+        {name: 3.0 * (weight[name] * norms[name]) ** 2 / ROUNDS for name in NAMES}
+    )
+    with pytest.raises(FedpriceError, match="give either `alpha` or `calibration`"):
+        FullInformation(budget=4.0)
+    with pytest.raises(FedpriceError, match="made with the aggregator 'horvitz-thompson', and α"):
+        strategy(ledger, pricing=pricing, aggregator=Hajek())
+
+
+def test_a_priced_run_has_a_largest_weight() -> None:
+    """By default no update weighs more than the whole model."""
+    ledger = Ledger("sqlite://")
+    pricing = FullInformation(budget=4.0, alpha=3.0)
+    run(InProcessGrid(client_app(), 4), ledger, pricing=pricing)
+    terms = Agreement.load("run", opening(ledger, "run")).terms
+    weight = dict(zip(NAMES, TASK.weight.tolist(), strict=True))
+    assert all(own.level / 2**32 > 0.999 * weight[name] for name, own in terms.items())
+    low = FullInformation(budget=-100.0, alpha=3.0, max_weight=0.5)
+    with pytest.raises(FedpriceError, match=r"with a largest weight of 0\.5; it needs"):
+        run(InProcessGrid(client_app(), 4), Ledger("sqlite://"), pricing=low)
+
+
+def test_a_run_goes_on_that_was_stopped_between_two_periods() -> None:
+    """After one period is settled, and before the next one is opened."""
+    periods = Periods(warm_up=4, level=0.6, every=5)
+    whole = Ledger("sqlite://")
+    run(InProcessGrid(client_app(client=private), 4), whole, periods=periods)
+    ledger = Ledger("sqlite://")
+    first = strategy(ledger, periods=periods)
+    grid = InProcessGrid(client_app(client=private), 4)
+    arrays = first.agree(grid, initial(), ROUNDS)
+    for server_round in range(1, 5):
+        sent = first.configure_train(server_round, arrays, ConfigRecord(), grid)
+        arrays, _ = first.aggregate_train(server_round, grid.send_and_receive(sent))
+    ledger.settle("run")
+    run(InProcessGrid(client_app(client=private), 4), ledger, periods=periods)
+    assert ledger.verify().hashes == whole.verify().hashes
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_whoever_did_not_agree_at_first_may_join_the_next_period(registered: bool) -> None:
+    """Declining an offer, or coming late, costs one period."""
+    keys = {name: client_of_name(name).key.public for name in NAMES}
+
+    def mood(message: Message, reply: Message) -> Message:
+        if message.metadata.message_type == "query.offer" and message.metadata.dst_node_id == 1000:
+            content = message.content.config_records["fedprice"]["offer.content"]
+            if b'"run":"run"' in content:  # type: ignore[operator]
+                return Message(Error(0, "not now"), reply_to=message)
+        return reply
+
+    class Late(Moody):
+        def get_node_ids(self) -> list[int]:
+            called = any(kind == "train" for kind, _ in self.sent)
+            return super().get_node_ids()[: 4 if called else 3]
+
+    ledger, grid = Ledger("sqlite://"), Late(mood)
+    changes = {"keys": keys if registered else None, "periods": Periods(every=6), "clients": 3}
+    run(grid, ledger, **changes)
+    runs = ledger.verify().runs
+    assert set(runs["run"].clients) == set(NAMES[1:3])
+    assert set(runs["run#2"].clients) == set(NAMES)
+
+
+def test_settled_periods_are_those_of_the_same_run() -> None:
+    ledger = Ledger("sqlite://")
+    run(InProcessGrid(client_app(), 4), ledger, periods=Periods(every=6))
+    again = strategy(ledger, periods=Periods(every=6))
+    for changes, rounds in (
+        ({"periods": Periods(every=6)}, 18),
+        ({"periods": Periods(every=6), "task": "1" * 64}, ROUNDS),
+        ({"periods": Periods(every=6), "pricing": PostedPrice(1.0, 3.0)}, ROUNDS),
+    ):
+        again = strategy(ledger, **changes)
+        with pytest.raises(FedpriceError, match="begun with other rounds, or another budget"):
+            again.start(InProcessGrid(client_app(), 4), initial(), num_rounds=rounds)
+    assert list(ledger.verify().runs) == ["run", "run#2"]
+
+
+def test_a_warm_up_that_nobody_joined_is_repeated() -> None:
+    ledger = Ledger("sqlite://")
+    periods = Periods(warm_up=1, level=1e-6, every=6)
+    unbound = FullInformation(budget=4.0, alpha=3.0, max_weight=1e9)
+    run(InProcessGrid(client_app(client=private), 4), ledger, periods=periods, pricing=unbound)
+    runs = ledger.verify().runs
+    assert sum(own.heads for own in runs["run"].clients.values()) == 0
+    assert len({own.level for own in runs["run#2"].clients.values()}) == 1
+
+
+def test_copies_of_an_earlier_period_are_refused() -> None:
+    def handle(message: Message, context: Context) -> Message:
+        if context.node_config["partition-id"] == 2:
+            return sending(lambda: np.ones(SHAPE, np.float32))(message, context)
+        return train(message, context)
+
+    ledger = Ledger("sqlite://")
+    run(InProcessGrid(client_app(handle), 4), ledger, periods=Periods(every=1))
+    runs = ledger.verify().runs.values()
+    assert sum(one.clients["<b>bob</b>"].joined for one in runs) == 1
+
+
+def test_norms_are_declared_by_all_or_by_none() -> None:
+    def mixed(context: Context) -> Client:
+        own = client_of(context)
+        return own if own.name != "alice" else private(context)
+
+    with pytest.raises(FedpriceError, match="'alice' declares no gradient norm, while others do"):
+        run(InProcessGrid(client_app(client=mixed), 4), Ledger("sqlite://"))

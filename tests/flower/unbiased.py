@@ -9,6 +9,7 @@ from fedprice.flower import PricedParticipation as Priced
 from fedprice.flower.wire import to_record
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
+from fedprice.rounds import HorvitzThompson
 
 CLIENTS, SIZE = 8, 30
 RNG = np.random.default_rng(11)
@@ -20,7 +21,7 @@ UPDATES = RNG.normal(size=(CLIENTS, SIZE)).astype(np.float32)
 def client(context: Context) -> Client:
     n = int(context.node_config["partition-id"])
     key = simulation_key(1, f"client {n + 1}")
-    return Client(str(n + 1), key, int(SAMPLES[n]), 1.0, float(COSTS[n]), value=5.0)
+    return Client(str(n + 1), key, int(SAMPLES[n]), float(COSTS[n]), value=5.0, grad_norm=1.0)
 
 
 def train(message: Message, context: Context) -> Message:
@@ -42,7 +43,7 @@ def app() -> ClientApp:
 def strategy(ledger: Ledger) -> Priced:
     return Priced(
         ledger, "run", key=simulation_key(1, "server"), clients=CLIENTS, fund=True,
-        pricing=PostedPrice(budget=40.0, alpha=1.0), learning_rate=lambda _: 0.1, local_steps=1,
+        pricing=PostedPrice(budget=40.0, alpha=1.0), aggregator=HorvitzThompson(),
     )  # fmt: skip
 
 
@@ -50,12 +51,13 @@ def mean_and_error(rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The mean step, its standard error in each direction, and the step of full participation."""
     ours, grid = strategy(Ledger("sqlite://")), InProcessGrid(app(), CLIENTS)
     arrays = ours.agree(grid, to_record(["w"], [np.zeros(SIZE, np.float32)]), rounds)
-    steps, before = [], ours._model[0]
+    assert ours._loop is not None
+    steps, before = [], ours._loop.vector
     for server_round in range(1, rounds + 1):
         sent = ours.configure_train(server_round, arrays, ConfigRecord(), grid)
         ours.aggregate_train(server_round, grid.send_and_receive(sent))
-        steps.append(ours._model[0] - before)
-        before = ours._model[0]
+        steps.append(ours._loop.vector - before)
+        before = ours._loop.vector
     taken = np.array(steps)
     full = SAMPLES / SAMPLES.sum() @ UPDATES.astype(np.float64) * (1 + 0.5e-6 * rounds)
     return taken.mean(axis=0), taken.std(axis=0, ddof=1) / np.sqrt(rounds), full

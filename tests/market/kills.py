@@ -20,24 +20,25 @@ from sqlalchemy import event
 
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
-from tests.market.markets import TRAINING, small_federation, small_outcome
+from tests.market.markets import small_outcome, small_task
 
 POINTS = (
     "begin", "INSERT INTO entries", "INSERT INTO accounts", "INSERT INTO postings",
     "UPDATE accounts", "DELETE FROM states", "INSERT INTO states", "commit", "recorded",
 )  # fmt: skip
-FEDERATION = small_federation()
-OUTCOME = small_outcome(FEDERATION)
+TASK = small_task()
+OUTCOME = small_outcome(TASK.federation)
 
 
 def market(
     ledger: Ledger, progress: Callable[[int], None] | None = None
 ) -> "np.ndarray[Any, np.dtype[np.float32]]":
     history = simulate_market(
-        FEDERATION, OUTCOME, ledger=ledger, run="run", training=TRAINING, delivery=0.8, seed=3,
-        threads=1, progress=progress,
+        TASK, OUTCOME, ledger=ledger, run="run", evaluate_every=5, delivery=0.8, seed=3, threads=1,
+        progress=progress,
     )  # fmt: skip
-    return history.model
+    model: np.ndarray[Any, np.dtype[np.float32]] = history.model[0]
+    return model
 
 
 def live(url: str, point: str | None, nth: int, pipe: int) -> None:

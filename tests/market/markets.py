@@ -5,19 +5,24 @@ import numpy as np
 from fedprice import Bound, Clients, Game, Outcome, solve
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
-from fedprice.learning import History, Training
+from fedprice.learning import LogisticRegression, Training
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.simulation import agree, simulate_market
+from fedprice.rounds import History
 
 ROUNDS = 12
-TRAINING = Training(rounds=ROUNDS, local_steps=4, batch=8, evaluate_every=5)
+TRAINING = Training(local_steps=4, batch=8)
 NAMES = ["alice", "=1+1+1", "<b>bob</b>", "dora-dorothea"]
 
 
 def small_federation() -> Federation:
     return synthetic(num_clients=4, samples=400)
+
+
+def small_task() -> LogisticRegression:
+    return LogisticRegression(small_federation(), TRAINING)
 
 
 def small_outcome(federation: Federation, budget: float = 4.0) -> Outcome:
@@ -32,13 +37,13 @@ def small_outcome(federation: Federation, budget: float = 4.0) -> Outcome:
 def small_market(
     ledger: Ledger, *, run: str = "run", delivery: float = 0.8, seed: int = 3, threads: int = 1
 ) -> History:
-    federation = small_federation()
+    task = small_task()
     return simulate_market(
-        federation,
-        small_outcome(federation),
+        task,
+        small_outcome(task.federation),
         ledger=ledger,
         run=run,
-        training=TRAINING,
+        evaluate_every=5,
         delivery=np.full(4, delivery),
         seed=seed,
         threads=threads,

@@ -18,8 +18,9 @@ from fedprice.market.offers import Commitment, Commitments, Offer, Terms, make_o
 SERVER, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)])
 OFFER = Offer(
-    run="run-1", client="alice", price=-3_000_000, level_cap=LEVEL_ONE // 2, rounds=100,
-    deadline=0, unit="CREDIT", schema=SCHEMA.content(), task="0" * 64, impact="0.5",
+    run="run-1", client="alice", follows="", price=-3_000_000, level_cap=LEVEL_ONE // 2,
+    rounds=100, run_rounds=100, deadline=0, unit="CREDIT", schema=SCHEMA.content(),
+    task="0" * 64, impact="0.5",
     coin_hash=secret_hash(bytes(32)),
 )  # fmt: skip
 OFFERS = {

@@ -14,17 +14,18 @@ from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.money import LEVEL_ONE, MICRO, micro_units
 from fedprice.market.offers import Offer, chosen_level
 from fedprice.market.run import MarketRun, fund_run
-from fedprice.market.simulation import budgeted_terms, simulate_market
+from fedprice.market.simulation import simulate_market
+from fedprice.market.terms import budgeted_terms
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing.subset import subset
 from tests.market.markets import (
     NAMES,
     ROUNDS,
-    TRAINING,
     small_agreement,
     small_federation,
     small_market,
     small_outcome,
+    small_task,
 )
 
 
@@ -61,7 +62,7 @@ def test_misses_are_recorded_and_not_paid() -> None:
 def whole() -> Iterator[tuple[np.ndarray, list[str]]]:
     ledger = Ledger("sqlite://")
     history = small_market(ledger)
-    yield history.model, chain(ledger)
+    yield history.model[0], chain(ledger)
     ledger.close()
 
 
@@ -73,7 +74,7 @@ class StoppedError(Exception):
 def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
     url: str, whole: tuple[np.ndarray, list[str]], after: int
 ) -> None:
-    federation = small_federation()
+    task = small_task()
 
     def stop(done: int) -> None:
         if done == after:
@@ -82,7 +83,7 @@ def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
     first = Ledger(url)
     with pytest.raises(StoppedError):
         simulate_market(
-            federation, small_outcome(federation), ledger=first, run="run", training=TRAINING,
+            task, small_outcome(task.federation), ledger=first, run="run", evaluate_every=5,
             delivery=0.8, seed=3, threads=1, progress=stop,
         )  # fmt: skip
     assert first.rounds_done("run") == after
@@ -90,17 +91,17 @@ def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
     second = Ledger(url)
     history = small_market(second)
     assert chain(second) == whole[1]
-    assert np.array_equal(history.model, whole[0])
+    assert np.array_equal(history.model[0], whole[0])
     again = small_market(second)  # settled: nothing more happens
     assert chain(second) == whole[1]
-    assert np.array_equal(again.model, whole[0])
+    assert np.array_equal(again.model[0], whole[0])
     assert np.array_equal(again.loss, history.loss)
     second.close()
 
 
 def test_threads_do_not_matter(whole: tuple[np.ndarray, list[str]]) -> None:
     ledger = Ledger("sqlite://")
-    assert np.array_equal(small_market(ledger, threads=2).model, whole[0])
+    assert np.array_equal(small_market(ledger, threads=2).model[0], whole[0])
     assert chain(ledger) == whole[1]
 
 
@@ -121,7 +122,7 @@ def test_the_recorded_weights_are_the_ones_that_were_used() -> None:
     ledger = Ledger("sqlite://")
     history = small_market(ledger, delivery=0.6)
     rounds = [e.content["joined"] for e in ledger.entries("run") if e.content["kind"] == "round"]
-    recorded = [max(float(weight) for _, weight, _, _ in own.values()) for own in rounds if own]
+    recorded = [max(float(weight) for _, weight, *_ in own.values()) for own in rounds if own]
     assert recorded == history.largest_weight[history.joined > 0].tolist()
     assert [len(own) for own in rounds] == history.joined.tolist()
 
@@ -140,7 +141,7 @@ def test_what_is_refused_is_recorded_and_not_paid() -> None:
         assert name in market.heads()
         content = Update("run", name, number, arrays_hash([update]))
         signed = keys[name].sign(content)
-        assert not market.accept(name, signed, [update], learning_rate=0.1, local_steps=4), kind
+        assert not market.accept(name, signed, [update], reach=0.1 * 4), kind
         market.close_round("0" * 64)
     run = ledger.verify().runs["run"]
     own = run.clients["<b>bob</b>"]
@@ -162,7 +163,7 @@ def test_strangers_and_forgers_cannot_stop_a_round() -> None:
     def send(client: str, key: SigningKey, fill: float, to: MarketRun = market) -> bool:
         arrays = [np.full((10, 61), fill, np.float32)]
         signed = key.sign(Update("run", client, to.round, arrays_hash(arrays)))
-        return to.accept(client, signed, arrays, learning_rate=0.1, local_steps=4)
+        return to.accept(client, signed, arrays, reach=0.1 * 4)
 
     assert not send("mallory", mallory, 1.0)
     assert not send(idle, keys[idle], 1.0)
@@ -244,7 +245,7 @@ def test_the_same_run_twice_at_once(url: str, whole: tuple[np.ndarray, list[str]
     def go() -> None:
         ledger = Ledger(url)
         try:
-            models.append(small_market(ledger).model)
+            models.append(small_market(ledger).model[0])
         except BaseException as error:
             problems.append(error)
         finally:
@@ -270,7 +271,9 @@ def test_a_client_may_choose_less() -> None:
     for own, cost, level in zip(offers, outcome.game.clients.cost, outcome.levels, strict=True):
         if own.price > 0:
             schema, zero = ModelSchema([], [], []).content(), "0" * 64
-            offer = Offer("run", "a", own.price, LEVEL_ONE, 5, 0, "EUR", schema, zero, "0", zero)
+            offer = Offer(
+                "run", "a", "", own.price, LEVEL_ONE, 5, 5, 0, "EUR", schema, zero, "0", zero
+            )
             chosen = chosen_level(offer, cost=2 * cost, value=0.0)
             assert chosen / LEVEL_ONE == pytest.approx(own.price / MICRO / (4 * cost), rel=1e-6)
             assert chosen / LEVEL_ONE < level

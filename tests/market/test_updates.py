@@ -88,4 +88,4 @@ def test_whatever_is_accepted_is_finite_and_fits(arrays: list[np.ndarray]) -> No
 
 
 def test_what_an_update_shows() -> None:
-    assert shown_grad_norm(2.0, 0.1, 20) == pytest.approx(1.0)
+    assert shown_grad_norm(2.0, 0.1 * 20) == pytest.approx(1.0)

@@ -350,7 +350,7 @@ def test_a_client_knows_its_own_key(exported: Path, entries: Entries, tmp_path: 
     at(entries, "open")["content"]["agreement"] = None
     for entry in entries:
         for update in entry["content"].get("joined", {}).values():
-            update[3] = ""
+            update[4] = ""
     unsigned = check_entries(rechain(entries))
     assert any("NOBODY SIGNED" in line for line in describe(unsigned))
     with pytest.raises(VerificationError, match="is not signed"):

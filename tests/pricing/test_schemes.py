@@ -230,7 +230,7 @@ def test_an_outcome_tells_the_properties_of_its_scheme(name: str) -> None:
         assert outcome.scheme == name
         assert outcome.posts_prices == scheme.posts_prices == (name != "subset")
         assert outcome.aggregator == scheme.aggregator
-    assert scheme.aggregator == ("fedavg" if name == "subset" else "horvitz-thompson")
+    assert scheme.aggregator == ("fedavg" if name == "subset" else None)
 
 
 def test_a_scheme_that_is_not_registered_has_properties_too() -> None:
@@ -254,9 +254,9 @@ def test_the_decorator_returns_the_function_itself() -> None:
 @pytest.mark.parametrize(
     ("function", "name", "posts_prices", "aggregator"),
     [
-        ("plain", "plain", True, "horvitz-thompson"),
+        ("plain", "plain", True, None),
         ("drawn", "lottery", False, "fedavg"),
-        ("value", "a value", False, "horvitz-thompson"),
+        ("value", "a value", False, None),
     ],
 )
 def test_a_scheme_from_a_file(

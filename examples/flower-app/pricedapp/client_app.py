@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedprice.flower import Client, ParticipationMod, read_key, read_public_key
-from fedprice.learning import local_update
 from fedprice.market.simulation import simulation_key
-from pricedapp.task import costs_and_values, federation_of, training_of
+from pricedapp.task import costs_and_values, task_of
 
 
 def client(context: Context) -> Client:
@@ -25,7 +25,7 @@ def client(context: Context) -> Client:
     return Client(
         name=name,
         key=key,
-        samples=int(federation_of(context).samples[n]),
+        samples=int(task_of(context).samples[n]),
         grad_norm=2.0,
         cost=float(costs[n]),
         value=float(values[n]),
@@ -43,24 +43,20 @@ market.answer(app)
 def train(message: Message, context: Context) -> Message:
     """Train on this client's data, and return the update of the model."""
     n = int(context.node_config["partition-id"])
-    update = local_update(
-        federation_of(context),
-        n,
-        message.content["arrays"]["weights"].numpy(),
-        training=training_of(context),
-        round_=int(message.content["config"]["server-round"]) - 1,
-        seed=int(context.run_config["seed"]),
-    )
-    return Message(
-        RecordDict({"arrays": ArrayRecord({"weights": Array(update)})}), reply_to=message
-    )
+    model = message.content["arrays"]["weights"].numpy()
+    round_ = int(message.content["config"]["server-round"]) - 1
+    task, seed = task_of(context), int(context.run_config["seed"])
+    update = task.updates([model], np.array([n]), round_, seed).values[0].reshape(model.shape)
+    arrays = ArrayRecord({"weights": Array(update)})
+    metrics = MetricRecord({"num-examples": int(task.samples[n])})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     """Return the accuracy of the model on this client's data."""
     n = int(context.node_config["partition-id"])
-    features, labels = federation_of(context).client(n)
+    features, labels = task_of(context).federation.client(n)
     weights = message.content["arrays"]["weights"].numpy()
     guessed = (features @ weights[:, :-1].T + weights[:, -1]).argmax(axis=1)
     found = {"accuracy": float((guessed == labels).mean()), "num-examples": len(labels)}

@@ -7,7 +7,7 @@ from flwr.app import Context
 
 from fedprice.data import Federation
 from fedprice.experiments import setup_of
-from fedprice.learning import Training
+from fedprice.learning import LogisticRegression, Training
 
 
 @lru_cache(maxsize=1)
@@ -16,20 +16,18 @@ def load(setup: str, clients: int) -> Federation:
     return setup_of(setup).federation(num_clients=clients)
 
 
-def federation_of(context: Context) -> Federation:
-    """Return the data that the app's settings name."""
-    return load(str(context.run_config["setup"]), int(context.run_config["clients"]))
+@lru_cache(maxsize=1)
+def logistic_regression(setup: str, clients: int, local_steps: int) -> LogisticRegression:
+    """Return the learning task of all clients; each trains on its own part of the data."""
+    return LogisticRegression(load(setup, clients), Training(local_steps=local_steps))
 
 
-def training_of(context: Context) -> Training:
-    """Return how the app's settings train."""
+def task_of(context: Context) -> LogisticRegression:
+    """Return the learning task that the app's settings name."""
     config = context.run_config
-    return Training(rounds=int(config["rounds"]), local_steps=int(config["local-steps"]))
-
-
-def initial_model(federation: Federation) -> np.ndarray:
-    """Return the model to start from: zeros, the bias in the last column."""
-    return np.zeros((federation.num_classes, federation.features.shape[1] + 1), np.float32)
+    return logistic_regression(
+        str(config["setup"]), int(config["clients"]), int(config["local-steps"])
+    )
 
 
 def costs_and_values(clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,6 @@ def client(context: Context) -> Client:
         name=str(n + 1),
         key=simulation_key(seed, f"client {n + 1}"),  # an example: anybody can compute it
         samples=len(load(n, seed)[1]),
-        grad_norm=3.0,
         cost=float(rng.exponential(10)),
         value=float(rng.exponential(5)),
     )

@@ -5,9 +5,9 @@ import logging
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from fedprice.flower import PostedPrice, PricedParticipation
+from fedprice.flower import Limits, Periods, PostedPrice, PricedParticipation
 from fedprice.market.simulation import simulation_key
-from tinycnn.task import accuracy, load, network
+from tinycnn.task import load, metrics, network
 
 app = ServerApp()
 
@@ -16,15 +16,15 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Offer, train, pay."""
     config, seed = context.run_config, int(context.run_config["seed"])
-    rate, clients = float(config["learning-rate"]), int(config["clients"])
+    clients = int(config["clients"])
     pictures, labels = load(clients, seed, samples=1000)
     net = network(seed)
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
         net.load_state_dict(arrays.to_torch_state_dict())
-        found = accuracy(net, pictures, labels)
-        logging.getLogger("flwr").info("round %s: accuracy %.3f", server_round, found)
-        return MetricRecord({"accuracy": found})
+        found = metrics(net, pictures, labels)
+        logging.getLogger("flwr").info("round %s: accuracy %.3f", server_round, found["accuracy"])
+        return MetricRecord(found)
 
     PricedParticipation(
         str(config["ledger"]),
@@ -32,9 +32,8 @@ def main(grid: Grid, context: Context) -> None:
         key=simulation_key(seed, "server"),
         pricing=PostedPrice(budget=float(config["budget"]), alpha=float(config["alpha"])),
         clients=clients,
-        learning_rate=lambda _: rate,
-        local_steps=20,  # about as many batches as a client has
-        norm_cap=50.0,
+        periods=Periods(warm_up=2),  # norms are measured there
+        limits=Limits(norm_cap=50.0),
         fund=True,
     ).start(
         grid,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["main"]
+
+STOPPED = 130  # the exit code of a command that was interrupted
 
 
 def main() -> None:
@@ -12,7 +15,17 @@ def main() -> None:
     try:
         from fedprice.cli.app import run
 
-        sys.exit(run())
+        code = run()
     except KeyboardInterrupt:
         sys.stderr.write("fedprice: stopped.\n")
-        sys.exit(130)
+        code = STOPPED
+    if code == STOPPED:
+        end_now(code)
+    sys.exit(code)
+
+
+def end_now(code: int) -> None:
+    """End the process without waiting for threads: one may still be compiling for seconds."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

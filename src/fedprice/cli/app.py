@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
+from fedprice.cli import STOPPED
 from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
-from fedprice.cli.console import STOPPED
 from fedprice.cli.data import data
 from fedprice.cli.example import example
 from fedprice.cli.flower import flower

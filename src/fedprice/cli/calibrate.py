@@ -2,77 +2,117 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
-from fedprice.cli.data import DataPath
+from fedprice.cli.console import Delivery
+from fedprice.cli.extras import require_extras
+from fedprice.cli.training import AggregatorName, Manner, ServerStepName, run_pilots
+from fedprice.cli.what import (
+    Batch,
+    DataPath,
+    LearningRate,
+    LocalSteps,
+    RunConfig,
+    WhatArgument,
+    WhatOptions,
+    extras_for,
+    find_what,
+)
+from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fedprice.arrays import FloatArray
+    from fedprice.calibration import Calibration
+    from fedprice.learning import Task
 
 __all__ = ["calibrate"]
 
 
 def calibrate(
-    setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
-    source: DataPath = None,
+    what: WhatArgument,
     repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
+    levels: Annotated[
+        str, typer.Option(metavar="Q,Q,…", help="The levels of the pilots, at least two.")
+    ] = "0.1,0.3",
+    checkpoints: Annotated[
+        str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
+    ] = "20,30,50",
+    max_weight: Annotated[
+        float,
+        typer.Option(metavar="W", help="Raise the pilots' levels so that no weight exceeds W."),
+    ] = 1.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the pilots.")] = 0,
+    aggregator: AggregatorName = None,
+    server_step: ServerStepName = "plain",
+    source: DataPath = None,
+    local_steps: LocalSteps = None,
+    batch: Batch = None,
+    learning_rate: LearningRate = None,
+    run_config: RunConfig = None,
     output: options.OutputFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Measure α with its interval, β and the clients' gradient norms by pilots."""
-    import polars as pl
-    from rich.progress import Progress
+    """Measure α with its interval, β and the clients' norms by pilots.
 
-    from fedprice.calibrate import CHECKPOINTS, LEVELS, theory_constants
-    from fedprice.calibrate import calibrate as measure
-    from fedprice.experiments import setup_of
-
+    A .json file holds the whole calibration, which `price`, `compare`, `frontier` and `simulate`
+    take; a .csv or .parquet file holds the clients.
+    """
+    require_extras(*extras_for(what))
     delivery = Delivery(output, None, format_, force)
-    federation = setup_of(setup).federation(source)
-    with Progress(console=stderr(), transient=True) as bar:
-        task = bar.add_task("pilots", total=len(LEVELS) * repeats * max(CHECKPOINTS))
-        found = measure(
-            federation, repeats=repeats, seed=seed, progress=lambda _: bar.advance(task)
-        )
-    theory = theory_constants(federation)
-    rows = pl.DataFrame(
-        {
-            "client": np.arange(1, federation.num_clients + 1),
-            "samples": federation.samples,
-            "weight": federation.weight,
-            "grad_norm": found.grad_norm,
-            "grad_norm_max": found.grad_norm_max,
-            "grad_std": theory.grad_std,
-        }
-    )
-    low, high = found.interval
-    summary = {
-        "name": federation.name,
-        "alpha": found.alpha,
-        "alpha_low": low,
-        "alpha_high": high,
-        "beta": found.beta,
-        "smoothness": theory.smoothness,
-        "convexity": theory.convexity,
+    settings = {
+        "levels": _numbers("--levels", levels, float),
+        "checkpoints": _numbers("--checkpoints", checkpoints, int),
+        "repeats": repeats,
+        "max_weight": max_weight,
+        "seed": seed,
     }
+    manner = Manner.named(aggregator, server_step)
+    found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
+    measured = run_pilots(found, manner, **settings)
     delivery.send(
-        rows,
-        to_json=lambda: json_text(calibration=summary, clients=rows),
-        to_screen=lambda: facts_table(
-            federation.name,
-            [
-                ("alpha", f"{number(found.alpha)}, 95 % from {number(low)} to {number(high)}"),
-                ("beta", number(found.beta)),
-                (
-                    "gradient norms",
-                    f"{number(found.grad_norm.min())} to {number(found.grad_norm.max())}",
-                ),
-                ("theory", f"L = {number(theory.smoothness)}, μ = {number(theory.convexity)}"),
-            ],
-        ),
+        measured.to_frame(),
+        to_json=measured.to_json,
+        to_screen=lambda: _screen(measured, found.task),
     )
+
+
+def _numbers(option: str, text: str, kind: type[float] | type[int]) -> list[float] | list[int]:
+    """Return numbers that are separated by commas."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        example = "0.1,0.3" if kind is float else "20,30,50"
+        raise InputError(f"{option} must be numbers such as {example}; got {text!r}.") from None
+
+
+def _screen(measured: Calibration, task: Task) -> RenderableType:
+    from fedprice.learning import LogisticRegression
+    from fedprice.learning.theory import theory_constants
+
+    # The least loss of other tasks is not known, and so neither is β.
+    convex = isinstance(task, LogisticRegression)
+    pairs = [("clients", f"{len(measured.ids)}, with {number(measured.samples.sum())} samples")]
+    for norms, fit in (("gradient norms", measured.gradients), ("update norms", measured.updates)):
+        if fit is not None:
+            low, high = number(fit.low), number(fit.high)
+            pairs += [
+                (norms, _range(fit.norm)),
+                ("  α for them", f"{number(fit.alpha)}, 95 % from {low} to {high}"),
+            ]
+            pairs += [("  β for them", number(fit.beta))] if convex else []
+    if isinstance(task, LogisticRegression):
+        theory = theory_constants(task)
+        pairs.append(("theory", f"L = {number(theory.smoothness)}, μ = {number(theory.convexity)}"))
+    pairs.append(("priced with", f"α and the norms of {measured.norms}"))
+    return facts_table(measured.name, pairs)
+
+
+def _range(norm: FloatArray) -> str:
+    return f"{number(norm.min())} to {number(norm.max())}"

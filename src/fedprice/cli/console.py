@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedprice.cli import STOPPED
+from fedprice.cli.extras import require_extras
 from fedprice.cli.options import Format
 from fedprice.errors import FedpriceError
 from fedprice.tables import check_output, csv_text, whole_file
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
-    "STOPPED",
     "Delivery",
     "InfeasibleError",
     "StoppedError",
@@ -40,7 +41,6 @@ __all__ = [
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
 LEAST_WIDTH, WIDEST = 100, 1000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-STOPPED = 130  # the exit code of a command that was interrupted
 
 
 class InfeasibleError(FedpriceError):
@@ -85,9 +85,7 @@ class Delivery:
             check_output(self.output, OUTPUT_SUFFIXES, force=self.force)
         if self.plot is not None:
             check_output(self.plot, PLOT_SUFFIXES, force=self.force)
-            from fedprice.plots import new_figure
-
-            new_figure()
+            require_extras("plot")
 
     def send(
         self,

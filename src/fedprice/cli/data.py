@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -10,26 +9,15 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
-from fedprice.errors import InputError
+from fedprice.cli.what import DataPath, federation_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.console import RenderableType
 
-    from fedprice.data import Federation
-
-__all__ = ["data", "federation_for"]
+__all__ = ["data"]
 
 data = typer.Typer(no_args_is_help=True, help="Get data sets, and look at who has which samples.")
-
-DataPath = Annotated[
-    Path | None,
-    typer.Option(
-        "--data",
-        metavar="PATH",
-        help="Images for setup2 or setup3: an npz of your own, or a directory with it.",
-    ),
-]
 
 
 @data.command()
@@ -65,7 +53,7 @@ def show(
     from fedprice.cli.figures import draw_federation
 
     delivery = Delivery(output, plot, format_, force)
-    federation = federation_for(what, source)
+    federation = federation_of(what, source)
     counts = np.array(
         [
             np.bincount(federation.client(n)[1], minlength=federation.num_classes)
@@ -94,19 +82,6 @@ def show(
         to_screen=lambda: _screen(summary, federation.ids, counts),
         to_figure=lambda: draw_federation(federation.name, counts),
     )
-
-
-def federation_for(what: str, source: Path | None) -> Federation:
-    """Return the federation of a setup, or the one in a data file."""
-    from fedprice.data.files import DATA_SUFFIXES, read_federation
-    from fedprice.experiments.setups import SETUPS, setup_of
-
-    path = Path(what)
-    if what in SETUPS or not (path.suffix.lower() in DATA_SUFFIXES or path.exists()):
-        return setup_of(what).federation(source)
-    if source is not None:
-        raise InputError(f"--data is for setup2 and setup3; leave it out with {what}.")
-    return read_federation(path)
 
 
 def _screen(

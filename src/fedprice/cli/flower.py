@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice.cli.calibrate import calibrate
 from fedprice.cli.console import StoppedError, stderr, stdout
-from fedprice.cli.ledger import report_run
-from fedprice.errors import require
+from fedprice.cli.extras import require_extras
+from fedprice.cli.ledger import report_periods
 
 if TYPE_CHECKING:
     from fedprice.flower.app import FlowerApp
@@ -35,7 +36,7 @@ RunConfig = Annotated[
 
 
 def _app(folder: Path, run_config: str) -> FlowerApp:
-    require("flwr.app", "flower,learn")
+    require_extras("flower", "learn")
     from fedprice.flower.app import FlowerApp
 
     app = FlowerApp.read(folder, run_config)
@@ -52,16 +53,19 @@ def simulate(
     ] = False,
 ) -> None:
     """Run an app in this process: no network, no start-up."""
+    require_extras(*(("ray",) if ray else ()))
     chosen = _app(app, run_config)
     if ray:
-        require("ray", "ray")
         from fedprice.flower.ray_simulation import run_on_ray
 
         with tempfile.TemporaryDirectory(prefix="fedprice-") as folder:
             run_on_ray(chosen, Path(folder))
     else:
         chosen.run_in_process()
-    report_run(str(chosen.config["ledger"]), str(chosen.config["run"]))
+    report_periods(str(chosen.config["ledger"]), str(chosen.config["run"]))
+
+
+flower.command()(calibrate)
 
 
 @flower.command()
@@ -70,7 +74,7 @@ def keys(
     clients: Annotated[int, typer.Option(min=1, help="How many clients, named 1, 2, …")],
 ) -> None:
     """Make signing keys for a server and its clients."""
-    require("flwr.app", "flower,learn")
+    require_extras("flower", "learn")
     from fedprice.flower.keys import write_keys
 
     write_keys(folder, [str(n + 1) for n in range(clients)])
@@ -160,4 +164,4 @@ def _deploy(
         lines = (folder / "run.log").read_text("utf-8").splitlines()
         reasons = [line for line in lines if re.match(r"[\w.]+Error: ", line)]
         raise DeploymentError(f"the run ended as {ended}. {reasons[-1] if reasons else ''}")
-    report_run(url, run)
+    report_periods(url, run)

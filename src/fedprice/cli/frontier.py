@@ -10,7 +10,7 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text, stderr
-from fedprice.cli.price import read_game, require_feasible
+from fedprice.cli.games import read_calibration, read_game, require_feasible
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.errors import InputError
 from fedprice.pricing import Status
@@ -25,7 +25,8 @@ __all__ = ["frontier"]
 def frontier(
     clients: options.ClientsFile,
     budgets: Annotated[str, typer.Option(metavar="LO:HI:N", help="N budgets from LO to HI.")],
-    alpha: options.Alpha = 3.3,
+    alpha: options.Alpha = None,
+    calibration: options.CalibrationFile = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     max_weight: options.MaxWeight = None,
@@ -38,7 +39,11 @@ def frontier(
     points = parse_budgets(budgets)
     delivery = Delivery(output, plot, format_, force)
     with stderr().status("tracing the frontier"):
-        game = read_game(clients, float(points[0]), alpha, rounds, exponent, max_weight)
+        game = read_game(
+            clients, budget=float(points[0]), alpha=alpha,
+            calibration=read_calibration(calibration, alpha), rounds=rounds, exponent=exponent,
+            max_weight=max_weight,
+        )  # fmt: skip
         traced = trace(game, points.tolist())
     if all(outcome.status is Status.INFEASIBLE for outcome in traced):
         require_feasible(traced[-1])

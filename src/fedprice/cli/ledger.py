@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fedprice.market.ledger import Ledger
 
-__all__ = ["LedgerUrl", "ledger", "report_run", "verify"]
+__all__ = ["LedgerUrl", "ledger", "report_periods", "verify"]
 
 ledger = typer.Typer(no_args_is_help=True, help="Look at a ledger: runs, statements, proof.")
 
@@ -125,17 +125,33 @@ def show(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Show the clients of a run: what was agreed, what they did, and what they were paid."""
-    report_run(url, run, Delivery(output, None, format_, force))
+    """Show the clients of a run: what was agreed, what they did, and what they were paid.
+
+    Later periods of the run x are called x#2, x#3, …
+    """
+    following = report_run(url, run, Delivery(output, None, format_, force))
+    if following is not None:
+        stderr().print(f"the next period is {following}", markup=False)
 
 
-def report_run(url: str, run: str, delivery: Delivery | None = None) -> None:
-    """Show the clients of a run."""
+def report_periods(url: str, run: str) -> None:
+    """Show the clients of a run, period by period."""
+    period: str | None = run
+    while period is not None:
+        period = report_run(url, period)
+
+
+def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | None:
+    """Show the clients of a run; return the name of the period that follows it, if there is one."""
+    from fedprice.market.periods import next_period
     from fedprice.market.statements import clients_of
 
     format_ = options.Format.TABLE if delivery is None else delivery.format
+    following = next_period(run)
     with _opened(url) as opened:
         rows, found = clients_of(opened, run)
+        if opened.opening(following) is None:
+            following = ""
     state = "settled" if found.settled else "open"
     title = f"{run}: {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
     _send(rows, format_, title, delivery)
@@ -145,6 +161,7 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> None:
         if more:
             names = ", ".join(map(repr, more))
             stdout().print(f"declared less gradient norm than shown: {names}", markup=False)
+    return following or None
 
 
 @ledger.command()

@@ -13,6 +13,7 @@ from fedprice.pricing import SCHEMES
 __all__ = [
     "Alpha",
     "Budget",
+    "CalibrationFile",
     "ClientsFile",
     "Exponent",
     "Force",
@@ -44,12 +45,26 @@ ClientsFile = Annotated[
     ),
 ]
 Budget = Annotated[float, typer.Option(help="The most to pay in total; may be negative.")]
-Alpha = Annotated[float, typer.Option(help="The bound's α, as measured.")]
+Alpha = Annotated[
+    float | None, typer.Option(help="The bound's α, as measured; or give --calibration.")
+]
+CalibrationFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="α, samples and norms by client, as `fedprice calibrate -o FILE.json` writes them; "
+        "the table of clients then has client_id, cost, value and optionally level_min, level_max.",
+    ),
+]
 Rounds = Annotated[int, typer.Option(help="Training rounds.")]
 Exponent = Annotated[float, typer.Option(metavar="τ", help="A level q costs cost · q^τ; τ > 1.")]
 MaxWeight = Annotated[
     float | None,
-    typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
+    typer.Option(
+        metavar="W",
+        help="Raise the floors so that no weight / level exceeds W; by default 1 for what was "
+        "calibrated or is trained, none with --alpha alone. inf sets none.",
+    ),
 ]
 _SCHEME = "NAME|FILE.py:FUNCTION"
 _SCHEMES = f"One of {', '.join(SCHEMES)}, or a function of your own"

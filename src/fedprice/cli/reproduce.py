@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedprice.cli.console import StoppedError, stderr, stdout
-from fedprice.cli.data import DataPath
+from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.cli.progress import rounds_bar
+from fedprice.cli.what import DataPath
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def reproduce(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")] = OUT,
     workers: Annotated[
-        str | None, typer.Option(metavar="N|ray", help="Processes, by default one a core; or Ray.")
+        str | None,
+        typer.Option(metavar="N|ray", help="Processes, by default one per core; or Ray."),
     ] = None,
     settings: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings as a run's settings.toml.")
@@ -51,9 +53,12 @@ def reproduce(
 
     What is stored in DIR is not computed again: a stopped run goes on where it was.
     """
+    ray = ("ray",) if workers == "ray" else ()
+    require_extras("reproduce", *ray)
     from fedprice.experiments.reproduce import reproduce as run
 
     chosen = _settings(setups, quick, seeds, scheme, settings)
+    require_extras(*extras_of_schemes(chosen.schemes))
     console = stderr()
     done, total = 0, 0
     try:
@@ -81,10 +86,13 @@ def reproduce(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Of a reproduction.")] = OUT,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory written by `fedprice reproduce`.")
+    ] = OUT,
     source: DataPath = None,
 ) -> None:
     """Write the report again from stored results, without training."""
+    require_extras("reproduce")
     from fedprice.experiments.reproduce import gather
 
     _write(gather(folder, None if source is None else str(source)), folder)

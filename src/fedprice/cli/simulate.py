@@ -1,40 +1,82 @@
-"""`fedprice simulate`: price a setup, and train it from whoever shows up."""
+"""`fedprice simulate`: price clients, and train a model from whoever shows up."""
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
+from fedprice.bound import Bound
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, StoppedError, json_text, stderr
-from fedprice.cli.data import DataPath
-from fedprice.cli.price import require_feasible
+from fedprice.cli.extras import extras_of_schemes, require_extras
+from fedprice.cli.games import in_order, read_terms, require_feasible
 from fedprice.cli.progress import rounds_bar
 from fedprice.cli.summaries import summary_table
-from fedprice.errors import InputError, require
+from fedprice.cli.training import (
+    AggregatorName,
+    Manner,
+    ServerStepName,
+    WorkFolder,
+    calibrated,
+    counted,
+    kept_in,
+    measures,
+    train,
+    warn,
+)
+from fedprice.cli.what import (
+    Batch,
+    DataPath,
+    LearningRate,
+    LocalSteps,
+    RunConfig,
+    What,
+    WhatArgument,
+    WhatOptions,
+    extras_for,
+    find_what,
+)
+from fedprice.clients import LARGEST_WEIGHT
+from fedprice.errors import InputError
+from fedprice.game import Game
 from fedprice.pricing import find_schemes
 
 if TYPE_CHECKING:
-    from fedprice.data import Federation
-    from fedprice.learning import History
+    from fedprice.calibration import Calibration
     from fedprice.market.ledger import Ledger
     from fedprice.pricing import Outcome, Scheme
+    from fedprice.rounds import History
 
 __all__ = ["simulate"]
 
 
 def simulate(
-    setup: Annotated[str, typer.Argument(metavar="SETUP", help="setup1, setup2 or setup3.")],
-    source: DataPath = None,
+    what: WhatArgument,
+    clients: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV or Parquet with the columns client_id, cost, value and optionally level_min, "
+            "level_max. A setup draws its own.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="The most to pay in total; a setup has its own.")
+    ] = None,
+    calibration: options.CalibrationFile = None,
     scheme: options.Schemes = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
+    max_weight: options.MaxWeight = None,
     delivery: Annotated[
         float, typer.Option(min=0, max=1, help="How likely an update arrives after heads.")
     ] = 1.0,
+    aggregator: AggregatorName = None,
+    server_step: ServerStepName = "plain",
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -42,85 +84,69 @@ def simulate(
             help="Run the whole market: offers, coins, checks, and payments recorded here.",
         ),
     ] = None,
+    source: DataPath = None,
+    local_steps: LocalSteps = None,
+    batch: Batch = None,
+    learning_rate: LearningRate = None,
+    run_config: RunConfig = None,
+    work: WorkFolder = None,
     output: options.OutputFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Calibrate and price a setup, then train a model under each scheme's prices."""
+    """Calibrate and price WHAT, then train a model under each scheme's prices.
+
+    A stopped command goes on where it was when it is run again.
+    """
     import polars as pl
 
-    from fedprice.calibrate import calibrate
-    from fedprice.experiments import setup_of
-    from fedprice.experiments.cells import aggregator_of
-    from fedprice.learning import Training, simulate_runs
-
+    market = () if ledger is None else ("market",)
+    require_extras(*extras_for(what), *market, *extras_of_schemes(scheme))
     sending = Delivery(output, None, format_, force)
-    chosen = setup_of(setup)
     schemes = find_schemes(scheme)
-    aggregators = [aggregator_of(one.aggregator) for one in schemes]
+    manner = Manner.named(aggregator, server_step)
+    manner.check(schemes)
+    found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
+    most = LARGEST_WEIGHT if max_weight is None else max_weight
+    terms = _terms(found, what, clients, budget, most)
     books = None if ledger is None else _open_ledger(ledger, schemes)
-    federation = chosen.federation(source)
-    with stderr().status("calibrating"):
-        game = chosen.game(federation, calibrate(federation), rounds=rounds)
-    outcomes = [one(game) for one in schemes]
-    for outcome in outcomes:
-        require_feasible(outcome)
-    total = len(outcomes) * seeds
-    lock, done = threading.Lock(), 0
-    with rounds_bar(f"{total} runs") as tell:
-
-        def progress(_: int) -> None:
-            nonlocal done
-            with lock:
-                done += 1
-                tell(done, total * rounds, "")
-
-        training, clock = Training(rounds=rounds), chosen.clock(federation)
+    with kept_in(work) as kept:
+        measured = calibrated(found, calibration, kept, manner)
+        game = _game(found, terms, measured, budget=budget, rounds=rounds, max_weight=most)
+        outcomes = [one(game) for one in schemes]
+        for outcome in outcomes:
+            require_feasible(outcome)
         if books is None:
-            histories = [
-                simulate_runs(
-                    federation,
-                    [(outcome.levels, seed) for seed in range(seeds)],
-                    training=training,
-                    aggregator=aggregator,
-                    delivery=delivery,
-                    clock=clock,
-                    progress=progress,
-                )
-                for outcome, aggregator in zip(outcomes, aggregators, strict=True)
-            ]
-        else:
-            histories = _markets(
-                books, setup, federation, outcomes, range(seeds),
-                training=training, delivery=delivery, clock=clock, progress=progress,
+            histories = train(
+                found, outcomes, seeds=seeds, rounds=rounds, kept=kept, manner=manner,
+                delivery=delivery,
             )  # fmt: skip
-    rows = pl.DataFrame(
-        [
-            {
-                "scheme": outcome.scheme,
-                "status": outcome.status.value,
-                "spend": outcome.spend
-                if books is None
-                else float(
-                    np.mean([_spend(books, _run_name(setup, outcome, n)) for n in range(seeds)])
-                ),
-                "joiners": float(np.mean([h.joined.mean() for h in own])),
-                "excess_by_bound": outcome.expected_loss,
-                "loss": float(np.mean([h.loss[-1] for h in own])),
-                "loss_std": float(np.std([h.loss[-1] for h in own])),
-                "accuracy": float(np.mean([h.accuracy[-1] for h in own])),
-                "time": float(np.mean([h.time[-1] for h in own])),
-            }
-            for outcome, own in zip(outcomes, histories, strict=True)
-        ]
-    )
-    sending.send(
-        rows,
-        to_json=lambda: json_text(schemes=rows),
-        to_screen=lambda: summary_table(rows, rows.columns),
-    )
+            spends = [outcome.spend for outcome in outcomes]
+        else:
+            histories = _markets(books, found, outcomes, seeds, manner, delivery)
+            spends = [
+                float(np.mean([_spend(books, _run_name(found, one, n)) for n in range(seeds)]))
+                for one in outcomes
+            ]
+        rows = pl.DataFrame(
+            [
+                {
+                    "scheme": outcome.scheme,
+                    "status": outcome.status.value,
+                    "spend": spend,
+                    "expected_loss": outcome.expected_loss,
+                    **measures(own, found.clock()),
+                }
+                for outcome, own, spend in zip(outcomes, histories, spends, strict=True)
+            ]
+        )
+        sending.send(
+            rows,
+            to_json=lambda: json_text(schemes=rows),
+            to_screen=lambda: summary_table(rows, rows.columns),
+        )
     if books is not None:
-        names = [_run_name(setup, outcome, n) for outcome in outcomes for n in range(seeds)]
+        names = [_run_name(found, outcome, n) for outcome in outcomes for n in range(seeds)]
         books.close()
         stderr().print(
             f"recorded in {books.name}: {', '.join(names)}; look with: fedprice ledger show "
@@ -129,10 +155,52 @@ def simulate(
         )
 
 
+def _terms(
+    what: What, name: str, clients: Path | None, budget: float | None, max_weight: float
+) -> Game | None:
+    """Return the game before anything is measured, or None for a setup that draws its clients.
+
+    What is wrong with the table or the budget is found out before the pilots.
+    """
+    if clients is None:
+        if what.setup is None:
+            raise InputError(
+                f"{name} says nothing about costs and values: give --clients FILE with the columns "
+                "client_id, cost and value."
+            )
+        return None
+    if budget is None and what.setup is None:
+        raise InputError(f"{name} has no budget of its own: give --budget.")
+    task = what.task
+    table = in_order(
+        clients, read_terms(clients, task.ids, task.samples, what.name), task.ids, what.name
+    )
+    table = table.with_max_weight(max_weight)
+    if budget is None and what.setup is not None:
+        budget = what.setup.budget
+    return Game(table, bound=Bound(alpha=1, rounds=1), budget=budget)  # type: ignore[arg-type]
+
+
+def _game(
+    what: What,
+    terms: Game | None,
+    measured: Calibration,
+    *,
+    budget: float | None,
+    rounds: int,
+    max_weight: float,
+) -> Game:
+    """Return the game with what was measured."""
+    if terms is not None:
+        table = replace(terms.clients, grad_norm=measured.grad_norm)
+        return replace(terms, clients=table, bound=measured.bound(rounds))
+    game = what.drawn_game(measured, rounds)
+    game = replace(game, clients=game.clients.with_max_weight(max_weight))
+    return game if budget is None else replace(game, budget=budget)
+
+
 def _open_ledger(url: str, schemes: list[Scheme]) -> Ledger:
     """Open the ledger before the work, and refuse what could not be recorded after it."""
-    require("fedprice.learning.kernels", "learn,market")
-    require("fedprice.market.ledger", "learn,market")
     for one in schemes:
         if not one.posts_prices:
             raise InputError(
@@ -144,50 +212,50 @@ def _open_ledger(url: str, schemes: list[Scheme]) -> Ledger:
     return Ledger(url)
 
 
-def _run_name(setup: str, outcome: Outcome, seed: int) -> str:
-    return f"{setup}-{outcome.scheme}-{seed}"
+def _run_name(what: What, outcome: Outcome, seed: int) -> str:
+    return f"{what.name}-{outcome.scheme}-{seed}"
 
 
 def _markets(
-    books: Ledger,
-    setup: str,
-    federation: Federation,
-    outcomes: list[Outcome],
-    seeds: range,
-    **settings: Any,
+    books: Ledger, what: What, outcomes: list[Outcome], seeds: int, manner: Manner, delivery: float
 ) -> list[list[History]]:
-    """Run a market a scheme and seed, each a run of the ledger; go on with those begun."""
+    """Run one market per scheme and seed, each a run of the ledger; go on with those begun."""
     from fedprice.market.simulation import simulate_market
 
+    clock = what.clock()
+    total = sum(outcome.game.bound.rounds for outcome in outcomes) * seeds
     try:
-        return [
-            [
-                simulate_market(
-                    federation,
-                    outcome,
-                    ledger=books,
-                    run=_run_name(setup, outcome, seed),
-                    seed=seed,
-                    **settings,
-                )
-                for seed in seeds
+        with rounds_bar(f"{len(outcomes) * seeds} runs") as tell:
+            progress = counted(tell, total)
+            histories = [
+                [
+                    simulate_market(
+                        what.task,
+                        outcome,
+                        ledger=books,
+                        run=_run_name(what, outcome, seed),
+                        seed=seed,
+                        aggregator=manner.aggregator_for(outcome, what),
+                        server_step=manner.server_step,
+                        delivery=delivery,
+                        clock=clock,
+                        progress=progress,
+                    )
+                    for seed in range(seeds)
+                ]
+                for outcome in outcomes
             ]
-            for outcome in outcomes
-        ]
     except KeyboardInterrupt as error:
         raise StoppedError(
             f"stopped; what is done is in {books.name}, and the same command goes on from there."
         ) from error
+    warn(outcomes, histories)
+    return histories
 
 
 def _spend(books: Ledger, run: str) -> float:
     """Return what a run paid out less what it took in."""
     from fedprice.market.money import money
+    from fedprice.market.periods import spent_in
 
-    net = sum(
-        amount
-        for entry in books.entries(run)
-        for account, amount in entry.postings
-        if account.startswith("client:")
-    )
-    return float(money(net))
+    return float(money(spent_in(books, [run])))

@@ -15,6 +15,7 @@ from fedprice.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -140,6 +141,13 @@ class Federation:
             num_classes=num_classes,
             ids=names,
         )
+
+    @classmethod
+    def read(cls, path: str | Path) -> Federation:
+        """Read a federation from a CSV, Parquet or npz file of one's own (docs/data.md)."""
+        from fedprice.data.files import read_federation
+
+        return read_federation(path)
 
     def __repr__(self) -> str:
         return (

@@ -91,7 +91,8 @@ def difference_table(results: Sequence[Result]) -> Table:
         "table-difference",
         "Beyond the paper (c): the difference estimator under the same prices",
         rows,
-        "Final losses. Both are unbiased; the difference estimator remembers one update a client.",
+        "Final losses. Both are unbiased; the difference estimator remembers one update per "
+        "client.",
         basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 

@@ -17,17 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.errors import InputError, nearest
+from fedprice.errors import InputError
 from fedprice.experiments.setups import setup_of
-from fedprice.learning import (
-    Aggregator,
-    Difference,
-    FedAvg,
-    HorvitzThompson,
-    Training,
-    run_fingerprint,
-    simulate,
-)
+from fedprice.learning import LogisticRegression, Training
+from fedprice.rounds import aggregator_of, run_fingerprint, simulate
 from fedprice.tables import BROKEN, load_arrays, whole_file
 
 if TYPE_CHECKING:
@@ -42,19 +35,7 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-__all__ = [
-    "Cell",
-    "Curve",
-    "Store",
-    "aggregator_of",
-    "compute",
-    "engine_version",
-    "federation_of",
-]
-
-AGGREGATORS: dict[str, Aggregator] = {
-    a.name: a for a in (HorvitzThompson(), FedAvg(), Difference())
-}
+__all__ = ["Cell", "Curve", "Store", "compute", "engine_version", "federation_of", "task_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +46,8 @@ class Cell:
     ----------
     setup, name, seed
         Whose data, what it is for, and the seed of coins and batches.
-    levels, aggregator, training
-        What `simulate` needs.
+    levels, rounds, evaluate_every, aggregator, training
+        What `simulate` and the task need.
     num_clients, data
         Of the federation, and where image data are.
     """
@@ -75,6 +56,8 @@ class Cell:
     name: str
     seed: int
     levels: FloatArray
+    rounds: int
+    evaluate_every: int
     training: Training
     aggregator: str = "horvitz-thompson"
     num_clients: int = 40
@@ -86,23 +69,26 @@ class Cell:
         return f"{self.setup} {self.name} seed {self.seed}"
 
     @property
-    def parts(self) -> tuple[Federation, dict[str, Any]]:
-        """The federation, and the settings of `simulate`."""
-        federation = federation_of(self.setup, self.num_clients, self.data)
+    def task(self) -> LogisticRegression:
+        """What is trained."""
+        return task_of(self.setup, self.num_clients, self.data, self.training)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of `simulate`."""
         clock = _clock(self.setup, self.num_clients, self.training.local_steps, self.data)
-        settings = {
-            "training": self.training,
+        return {
+            "rounds": self.rounds,
+            "evaluate_every": self.evaluate_every,
             "aggregator": aggregator_of(self.aggregator),
             "clock": clock,
             "seed": self.seed,
         }
-        return federation, settings
 
     def fingerprint(self) -> str:
         """Return a hash of everything that determines the result."""
-        federation, settings = self.parts
-        run = run_fingerprint(federation, self.levels, **settings)
-        return hashlib.sha256(f"{engine_version()}{run}".encode()).hexdigest()
+        run = run_fingerprint(self.task, self.levels, **self.settings)
+        return hashlib.sha256(f"{engine_version()}\0{run}".encode()).hexdigest()
 
 
 class Curve(NamedTuple):
@@ -123,9 +109,8 @@ def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None
             f"{cell.title} would not be what was asked for: a worker has other data or other code "
             "of fedprice. Start again."
         )
-    federation, settings = cell.parts
     start = time.perf_counter()
-    history = simulate(federation, cell.levels, threads=1, progress=progress, **settings)
+    history = simulate(cell.task, cell.levels, threads=1, progress=progress, **cell.settings)
     seconds = time.perf_counter() - start
     return Curve(
         history.rounds, history.time, history.loss, history.accuracy, history.joined, seconds
@@ -198,17 +183,18 @@ class Store:
             part.unlink(missing_ok=True)
 
 
-def aggregator_of(name: str) -> Aggregator:
-    """Return an aggregator by its name."""
-    if name not in AGGREGATORS:
-        raise InputError(f"there is no aggregator {name!r}. {nearest(name, AGGREGATORS)}")
-    return AGGREGATORS[name]
-
-
 @lru_cache(maxsize=3)
 def federation_of(setup: str, num_clients: int, data: str | None) -> Federation:
     """Return a setup's federation; the same object when asked again."""
     return setup_of(setup).federation(data, num_clients=num_clients)
+
+
+@lru_cache(maxsize=3)
+def task_of(
+    setup: str, num_clients: int, data: str | None, training: Training
+) -> LogisticRegression:
+    """Return a setup's task; the same object when asked again."""
+    return LogisticRegression(federation_of(setup, num_clients, data), training)
 
 
 @lru_cache(maxsize=3)
@@ -220,9 +206,9 @@ def _clock(setup: str, num_clients: int, local_steps: int, data: str | None) -> 
 def engine_version() -> str:
     """Return a hash of the engine's source: results of other code are not these results."""
     digest = hashlib.sha256()
-    files = [*resources.files("fedprice.learning").iterdir()]
-    files += resources.files("fedprice.learning.aggregation").iterdir()
-    for file in sorted(files, key=lambda f: f.name):
-        if file.name.endswith(".py"):
-            digest.update(file.read_bytes())
+    for room in ("learning", "rounds", "rounds.aggregation"):
+        files = resources.files(f"fedprice.{room}").iterdir()
+        for file in sorted(files, key=lambda f: f.name):
+            if file.name.endswith(".py"):
+                digest.update(file.read_bytes())
     return digest.hexdigest()

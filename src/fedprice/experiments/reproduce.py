@@ -91,7 +91,7 @@ def reproduce(
     data
         Where image data are (see `load_images`).
     workers
-        Processes, by default one a core, or "ray".
+        Processes, by default one per core, or "ray".
     report
         Told in a line what happens.
     progress
@@ -160,9 +160,9 @@ def _compute(
     progress: Callable[[int, int, int, int], None],
 ) -> None:
     index = {id(cell): i for i, cell in enumerate(work.cells)}
-    total = sum(cell.training.rounds for cell in missing)
+    total = sum(cell.rounds for cell in missing)
     # The longest first, so that no worker is left alone with one at the end.
-    ordered = sorted(missing, key=lambda c: -c.training.rounds * float(c.levels.sum()))
+    ordered = sorted(missing, key=lambda c: -c.rounds * float(c.levels.sum()))
     computed = run_cells(
         ordered,
         workers or os.cpu_count() or 1,

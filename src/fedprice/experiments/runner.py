@@ -92,7 +92,7 @@ def _follow(sentinel: int) -> None:
 
 def _work(cell: Cell, fingerprint: str) -> Curve:
     def progress(done: int) -> None:
-        if done % STRIDE == 0 or done == cell.training.rounds:
+        if done % STRIDE == 0 or done == cell.rounds:
             with _done.get_lock():
                 _done.value += STRIDE if done % STRIDE == 0 else done % STRIDE
 
@@ -121,7 +121,7 @@ def _on_ray(
             for reference in done:
                 cell = waiting.pop(reference)
                 curve: Curve = ray.get(reference)
-                rounds, finished = rounds + cell.training.rounds, finished + 1
+                rounds, finished = rounds + cell.rounds, finished + 1
                 yield cell, curve
             progress(rounds, finished)
     finally:

@@ -18,7 +18,7 @@ from fedprice.learning import Clock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from fedprice.calibrate import Calibration
+    from fedprice.calibration import Calibration
     from fedprice.data import Federation
 
 NUM_CLIENTS = 40

@@ -5,25 +5,22 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice import calibrate as calibration_code
-from fedprice.calibrate import Calibration, calibrate
-from fedprice.errors import InputError, require
+from fedprice import calibration as calibration_code
+from fedprice.calibration import Calibration, calibrate
+from fedprice.errors import InputError
 from fedprice.experiments import paper
-from fedprice.experiments.cells import Cell, engine_version, federation_of
+from fedprice.experiments.cells import Cell, engine_version, federation_of, task_of
 from fedprice.experiments.measures import Estimate
 from fedprice.experiments.settings import PAPER_SCHEMES
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import Training
-from fedprice.learning.evaluation import evaluate_model
-from fedprice.learning.layout import padded
-from fedprice.learning.optimum import optimum, own_optimum_losses
+from fedprice.learning.optimum import best_loss, own_optimum_losses
 from fedprice.pricing import Status, find_schemes, solve
 from fedprice.pricing.display import infeasible_line
 
@@ -103,7 +100,7 @@ class Study:
     def payer_counts(self, mean_value: float, alpha: float, draws: int) -> IntArray:
         """Return how many clients pay at the equilibrium, over draws of costs and values."""
         setup = replace(self.setup, mean_value=mean_value)
-        calibration, rounds = replace(self.calibration, alpha=alpha), self.settings.rounds
+        calibration, rounds = self.calibration.with_alpha(alpha), self.settings.rounds
         games = (
             setup.game(self.federation, calibration, rounds=rounds, seed=seed)
             for seed in range(draws)
@@ -143,25 +140,21 @@ class Study:
         """Return all runs that the setup needs."""
         settings = self.settings
         every = max(settings.rounds // 100, 1)
-        training = Training(
-            rounds=settings.rounds,
-            local_steps=settings.local_steps,
-            batch=settings.batch,
-            evaluate_every=every,
-        )
+        training = Training(local_steps=settings.local_steps, batch=settings.batch)
         short = min(settings.rounds, round(settings.rounds * SPARE * SWEEP_TIME / self.setup.time))
         cells: list[Cell] = []
 
         def add(name: str, levels: FloatArray, seeds: int, **changes: Any) -> None:
-            chosen: dict[str, Any] = {"training": training} | changes
+            chosen: dict[str, Any] = {"rounds": settings.rounds, "evaluate_every": every} | changes
             cells.extend(
                 Cell(self.setup.name, name, seed, levels, data=self.data,
-                     num_clients=settings.num_clients, **chosen)
+                     training=training, num_clients=settings.num_clients, **chosen)
                 for seed in range(seeds)
             )  # fmt: skip
 
         for name, outcome in self.outcomes.items():
-            add(name, outcome.levels, settings.seeds, aggregator=outcome.aggregator)
+            own = {} if outcome.aggregator is None else {"aggregator": outcome.aggregator}
+            add(name, outcome.levels, settings.seeds, **own)
         best = self.outcomes["equilibrium"].levels
         add("difference", best, settings.bias_seeds, aggregator="difference")
         add("fedavg", best, settings.bias_seeds, aggregator="fedavg")
@@ -171,13 +164,11 @@ class Study:
         what, _ = SWEEPS[self.setup.name]
         for value, outcome in self.sweep.items():
             if value != getattr(self.setup, what):
-                shorter = replace(training, rounds=short)
-                add(f"{what}={value:g}", outcome.levels, settings.seeds, training=shorter)
+                add(f"{what}={value:g}", outcome.levels, settings.seeds, rounds=short)
         if self.compares_bound:
             rounds = min(settings.rounds, settings.level_rounds)
-            shorter = replace(training, rounds=rounds, evaluate_every=rounds)
             for i, levels in enumerate(self.level_vectors):
-                add(f"levels={i}", levels, 2, training=shorter)
+                add(f"levels={i}", levels, 2, rounds=rounds, evaluate_every=rounds)
         return cells
 
 
@@ -192,10 +183,11 @@ def begin(
     setup = setup_of(name)
     federation = federation_of(name, settings.num_clients, data)
     training = Training(local_steps=settings.local_steps, batch=settings.batch)
+    task = task_of(name, settings.num_clients, data, training)
     digest = hashlib.sha256(engine_version().encode())
     digest.update(inspect.getsource(calibration_code).encode())
-    digest.update(f"{federation.fingerprint}{training}".encode())
-    digest.update(f"{settings.pilot_repeats}{settings.pilot_rounds}".encode())
+    digest.update(f"{task.fingerprint}\0".encode())
+    digest.update(f"{settings.pilot_repeats}\0{settings.pilot_rounds}".encode())
     fingerprint = digest.hexdigest()
     stored = store.load(f"{name} calibration", fingerprint)
     if stored is None:
@@ -204,31 +196,18 @@ def begin(
         report(f"calibrating {name}")
         start = time.perf_counter()
         found = calibrate(
-            federation,
-            training=training,
+            task,
             checkpoints=settings.pilot_rounds,
             repeats=settings.pilot_repeats,
         )
         own = own_optimum_losses(federation)
         stored = {
-            "alpha": np.array(found.alpha),
-            "interval": np.array(found.interval),
-            "beta": np.array(found.beta),
-            "grad_norm": found.grad_norm,
-            "grad_norm_max": found.grad_norm_max,
-            "pilots": found.pilots,
+            "calibration": np.array(found.to_json()),
             "own": own,
             "seconds": np.array(time.perf_counter() - start),
         }
         store.save(f"{name} calibration", fingerprint, stored)
-    calibration = Calibration(
-        alpha=float(stored["alpha"]),
-        interval=(float(stored["interval"][0]), float(stored["interval"][1])),
-        beta=float(stored["beta"]),
-        grad_norm=stored["grad_norm"],
-        grad_norm_max=stored["grad_norm_max"],
-        pilots=stored["pilots"],
-    )
+    calibration = Calibration.from_json(str(stored["calibration"]))
     return Study(
         settings=settings,
         setup=setup,
@@ -252,10 +231,6 @@ def _least_loss(
         if report is None:
             raise InputError(f"{store.folder} lacks the optimum of {name}.")
         report(f"finding the optimum of {name}")
-        x, y, classes = padded(federation.features), federation.labels, federation.num_classes
-        limits = require("threadpoolctl", "learn").threadpool_limits
-        with limits(1, "blas"), ThreadPoolExecutor() as pool:
-            model, _ = optimum(x, y, classes, RIDGE, pool)
-            stored = {"least": np.array(evaluate_model(x, y, model, classes, pool)[0])}
+        stored = {"least": np.array(best_loss(federation, ridge=RIDGE))}
         store.save(f"{name} optimum", fingerprint, stored)
     return float(stored["least"])

@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,14 @@ class FlowerApp:
         Where its pyproject.toml is.
     config
         Its settings, by flat names.
+    components, federations
+        Where its server and client are; the federations that it names.
     """
 
     folder: Path
     config: dict[str, Any]
     components: dict[str, str]
+    federations: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path, run_config: str = "") -> FlowerApp:
@@ -56,7 +59,9 @@ class FlowerApp:
         if ledger.startswith("sqlite:///"):  # its processes have other directories than this one
             path = Path(ledger.removeprefix("sqlite:///")).resolve()
             config["ledger"] = f"sqlite:///{path}"
-        return cls(folder.resolve(), config, components)
+        return cls(
+            folder.resolve(), config, components, project["tool"]["flwr"].get("federations", {})
+        )
 
     def require(self, *names: str) -> None:
         """Refuse an app that lacks settings."""
@@ -67,9 +72,24 @@ class FlowerApp:
                     "[tool.flwr.app.config])."
                 )
 
+    @property
+    def clients(self) -> int:
+        """How many clients the app says it has; 0 if it does not."""
+        if "clients" in self.config:
+            return int(self.config["clients"])
+        for federation in self.federations.values():
+            options = federation.get("options", {}) if isinstance(federation, dict) else {}
+            if "num-supernodes" in options:
+                return int(options["num-supernodes"])
+        return 0
+
+    def components_here(self) -> tuple[Any, Any]:
+        """Return the app's server and its client, loaded into this process."""
+        return self._component("serverapp"), self._component("clientapp")
+
     def run_in_process(self) -> None:
         """Run the app's server and its clients in this process."""
-        server, client = (self._component(name) for name in ("serverapp", "clientapp"))
+        server, client = self.components_here()
         if int(self.config["clients"]) < 1:
             raise InputError("an app needs at least one of its `clients`.")
         InProcessGrid(client, int(self.config["clients"]), self.config).start(server)

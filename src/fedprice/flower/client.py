@@ -10,6 +10,7 @@ shows heads, and signs what leaves. It keeps nothing between messages: a restart
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -32,6 +33,7 @@ from fedprice.flower.wire import (
 )
 from fedprice.market.coins import Coins, coin_key, is_opening, own_secret
 from fedprice.market.messages import RefusedError
+from fedprice.market.money import LEVEL_ONE, money
 from fedprice.market.offers import Commitment, Offer, answer, chosen_level
 from fedprice.market.updates import Update, arrays_hash
 
@@ -41,11 +43,16 @@ if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.clientapp import ClientApp
 
+    from fedprice.arrays import Arrays
     from fedprice.market.messages import Signed, SigningKey
 
     Next = Callable[[Message, Context], Message]
 
-__all__ = ["Client", "ParticipationMod"]
+__all__ = ["PILOT", "Client", "ParticipationMod"]
+
+_log = logging.getLogger("flwr")
+
+PILOT = "fedprice-pilot"  # a node's own setting: train without a market, for pilots in one process
 
 
 @dataclass(frozen=True)
@@ -56,10 +63,13 @@ class Client:
     ----------
     name, key
         As registered with the server.
-    samples, grad_norm
-        How much data it has, and a bound on the norm of its stochastic gradients.
+    samples
+        How much data it has.
     cost, value, cost_exponent
-        c, v and τ: what joining every round costs it, and what a unit less of loss is worth to it.
+        c, v and τ: what joining every round of a run costs it, and what a unit less of loss is
+        worth to it.
+    grad_norm
+        A bound on the norm of its stochastic gradients; None where norms are to be measured.
     server
         The public key of the server it deals with; None takes any that asks.
     reveals
@@ -69,10 +79,10 @@ class Client:
     name: str
     key: SigningKey
     samples: int
-    grad_norm: float
     cost: float
     value: float = 0.0
     cost_exponent: float = 2.0
+    grad_norm: float | None = None
     server: bytes | None = None
     reveals: bool = False
 
@@ -129,7 +139,7 @@ class ParticipationMod:
             nonce=question.nonce,
             client=own.name,
             samples=own.samples,
-            grad_norm=repr(float(own.grad_norm)),
+            grad_norm="" if own.grad_norm is None else repr(float(own.grad_norm)),
             cost=repr(float(own.cost)) if own.reveals else "",
             value=repr(float(own.value)) if own.reveals else "",
         )
@@ -150,27 +160,49 @@ class ParticipationMod:
         before = None if kept is None else kept.get(f"offer of {offer.run}")
         if before not in (None, signed.hash):
             raise RefusedError("another offer of this run was committed to before.")
-        answered = answer(
-            own.key, signed, level, samples=own.samples, grad_norm=float(own.grad_norm)
-        )
+        answered = answer(own.key, signed, level, samples=own.samples, grad_norm=own.grad_norm)
         known = {} if kept is None else dict(kept)
-        context.state[MARKET] = market_record(**known | {f"offer of {offer.run}": signed.hash})
+        told = (
+            f"a price of {money(offer.price)} {offer.unit} up to level "
+            f"{offer.level_cap / LEVEL_ONE:.4f} for {offer.rounds} rounds"
+        )
+        earlier = known.get(f"terms of {offer.follows}")
+        changed = f"; in the period before: {earlier}" if isinstance(earlier, str) else ""
+        chose = f"{level / LEVEL_ONE:.4f}"
+        _log.info("%s: run %s offers %s%s; chosen: %s", own.name, offer.run, told, changed, chose)
+        own_terms = {f"offer of {offer.run}": signed.hash, f"terms of {offer.run}": told}
+        context.state[MARKET] = market_record(**known | own_terms)
         return _reply(message, **signed_fields("commitment", answered))
 
     def _train(self, message: Message, context: Context, call_next: Next) -> Message:
         own = self._client(context)
+        if context.node_config.get(PILOT):
+            reply, _ = self._update(message, context, call_next)
+            if not reply.has_error():
+                reply.content[MARKET] = market_record(client=own.name, samples=own.samples)
+            return reply
         offer, round_ = self._called(own, message)
+        reply, update = self._update(message, context, call_next)
+        if reply.has_error():
+            return reply
+        signed = own.key.sign(Update(offer.run, own.name, round_, arrays_hash(update)))
+        reply.content[MARKET] = market_record(**signed_fields("update", signed))
+        return reply
+
+    def _update(
+        self, message: Message, context: Context, call_next: Next
+    ) -> tuple[Message, Arrays]:
+        """Return the app's reply, its arrays new − old, and these arrays."""
         reply = call_next(message, context)
         if not isinstance(reply, Message):
             raise RefusedError("the app's train function returned no message.")
         if reply.has_error():
-            return reply
-        record = the_arrays(reply.content)
-        update = arrays_of(record)
-        if list(record.keys()) != offer.schema["names"]:
+            return reply, []
+        record, given = the_arrays(reply.content), the_arrays(message.content)
+        if list(record.keys()) != list(given.keys()):
             raise RefusedError("the app returned arrays of other names than it was given.")
+        update = arrays_of(record)
         if self._returns == "weights":
-            given = the_arrays(message.content)
             old = arrays_of(given)
             if [array.shape for array in update] != [array.shape for array in old]:
                 raise RefusedError("the app returned other arrays than it was given.")
@@ -179,9 +211,7 @@ class ParticipationMod:
             ]
             named = next(iter(reply.content.array_records))
             reply.content[named] = to_record(list(given.keys()), update)
-        signed = own.key.sign(Update(offer.run, own.name, round_, arrays_hash(update)))
-        reply.content[MARKET] = market_record(**signed_fields("update", signed))
-        return reply
+        return reply, update
 
     def _called(self, own: Client, message: Message) -> tuple[Offer, int]:
         """Return the offer and the round of a call, if it follows from what this client signed."""

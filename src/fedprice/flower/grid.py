@@ -130,5 +130,5 @@ class InProcessGrid(Grid):
             if not isinstance(reply, Message):
                 raise TypeError("the app returned no message")
             return reply
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)

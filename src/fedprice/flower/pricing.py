@@ -2,34 +2,134 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from fedprice.bound import Bound
-from fedprice.clients import Clients
+from fedprice.calibration import Calibration
+from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError
 from fedprice.game import Game
-from fedprice.market.money import level_units, micro_units, price_units
+from fedprice.market.money import (
+    level_units,
+    micro_units,
+    price_units,
+    whole_payments,
+)
 from fedprice.market.offers import Terms
-from fedprice.market.simulation import budgeted_terms
+from fedprice.market.terms import budgeted_terms
 from fedprice.pricing import Status, solve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from fedprice.flower.wire import Profile
+    from fedprice.market.periods import Period
+    from fedprice.rounds import Aggregator, ServerStep
 
-__all__ = ["FullInformation", "PostedPrice", "Priced"]
+__all__ = ["FullInformation", "PostedPrice", "Priced", "Pricing"]
 
 
 class Priced(NamedTuple):
-    """What to offer, a client each, and what it may cost in all, in micro-units."""
+    """What to offer each client, and what the period may cost in all, in micro-units."""
 
     terms: list[Terms]
     impacts: list[float]
     budget: int
+
+
+class Pricing(Protocol):
+    """From profiles and a period to what is offered."""
+
+    @property
+    def budget(self) -> float:
+        """The most to pay in the whole run."""
+
+    def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
+        """Return what to offer these clients in a period."""
+
+    def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
+        """Return what to offer for a flat level, before anything was measured."""
+
+    def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
+        """Refuse a run that combines updates in another way than the prices were made for."""
+
+
+@dataclass(frozen=True)
+class Impact:
+    """Where the impacts of clients come from: α, and the norms that it goes with.
+
+    Attributes
+    ----------
+    alpha
+        The bound's α as measured; or
+    calibration
+        a calibration, or the file of one: α for the norms of updates, and these norms by client.
+    """
+
+    alpha: float | None = None
+    calibration: Calibration | str | Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.alpha is None) == (self.calibration is None):
+            raise InputError(
+                "give either `alpha` or `calibration` (a file by `fedprice calibrate`), one of the "
+                "two."
+            )
+        if self.alpha is not None:
+            Bound(alpha=self.alpha, rounds=1)
+
+    @cached_property
+    def _measured(self) -> Calibration | None:
+        if self.calibration is None or isinstance(self.calibration, Calibration):
+            return self.calibration
+        return Calibration.read(self.calibration)
+
+    def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
+        """Refuse a calibration that was made with another aggregator or server step."""
+        if self._measured is not None:
+            self._measured.require_same(aggregator, server_step)
+
+    def bound(self, rounds: int) -> Bound:
+        """Return the bound of a run."""
+        found = self._measured
+        if found is not None:
+            return Bound(alpha=found.updates.alpha, rounds=rounds)
+        return Bound(alpha=self.alpha, rounds=rounds)  # type: ignore[arg-type]
+
+    def norms(self, profiles: Sequence[Profile], period: Period) -> list[float]:
+        """Return the norm of each client, all of one kind.
+
+        With a calibration: those of updates, as measured in earlier periods, or else by the
+        calibration. With α: the declared ones, or where nobody declares any those of updates as
+        measured. Who was never measured counts like the median of the others.
+        """
+        known = dict(period.norms)
+        found = self._measured
+        if found is not None:
+            known = dict(zip(found.ids, found.updates.norm.tolist(), strict=True)) | known
+        elif any(profile.grad_norm for profile in profiles):
+            silent = [profile.client for profile in profiles if not profile.grad_norm]
+            if silent:
+                raise InputError(
+                    f"client {silent[0]!r} declares no gradient norm, while others do, and α goes "
+                    "with one kind of norm: let all of them declare one, or none."
+                )
+            return [float(profile.grad_norm) for profile in profiles]
+        own = [known[p.client] for p in profiles if p.client in known]
+        if not own:
+            first = next(p.client for p in profiles if not p.grad_norm)
+            raise InputError(
+                f"client {first!r} declares no gradient norm, and none was measured: give the "
+                "pricing a `calibration`, or the strategy a warm-up period "
+                "(periods=Periods(warm_up=5))."
+            )
+        return [known.get(profile.client, median(own)) for profile in profiles]
 
 
 @dataclass(frozen=True)
@@ -38,38 +138,86 @@ class FullInformation:
 
     Parameters
     ----------
-    budget, alpha
-        B, and the bound's α as measured.
+    budget
+        B, for the whole run.
+    alpha, calibration
+        The bound's α as measured, or a calibration that has it, with the clients' norms.
     scheme, cost_exponent
         The scheme's name, and τ.
+    max_weight
+        The largest weight a/q of an update: levels have floors so that none exceeds it; infinity
+        sets none.
     """
 
     budget: float
-    alpha: float
+    alpha: float | None = None
+    calibration: Calibration | str | Path | None = None
     scheme: str = "equilibrium"
     cost_exponent: float = 2.0
+    max_weight: float = LARGEST_WEIGHT
+    _impact: Impact = field(init=False, repr=False)
 
-    def __call__(self, profiles: Sequence[Profile], rounds: int) -> Priced:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_impact", Impact(self.alpha, self.calibration))
+
+    def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
         """Return the scheme's prices and levels for these clients."""
-        private = [p.client for p in profiles if not (p.cost and p.value)]
-        if private:
-            raise InputError(
-                f"client {private[0]!r} keeps its cost or value to itself; use PostedPrice, or ask "
-                "it to reveal them."
-            )
-        clients = _clients(profiles, [float(p.cost) for p in profiles])
-        bound = Bound(alpha=self.alpha, rounds=rounds)
-        game = Game(clients, bound=bound, budget=self.budget, cost_exponent=self.cost_exponent)
+        clients = _clients(profiles, self._impact.norms(profiles, period), _costs(profiles))
+        clients = clients.with_max_weight(self.max_weight)
+        budget = period.budget(micro_units(self.budget))
+        game = Game(
+            clients,
+            bound=self._impact.bound(period.run_rounds),
+            # What is left, as if the whole run were paid so.
+            budget=budget / 1e6 * period.run_rounds / period.rounds,
+            cost_exponent=self.cost_exponent,
+        )
         outcome = solve(game, self.scheme)
         if outcome.status is Status.INFEASIBLE:
             raise InputError(
-                f"a budget of {self.budget:g} does not suffice for {self.scheme}; it needs "
-                f"{outcome.least_budget:.6g}."
+                f"a budget of {game.budget:g} does not suffice for {self.scheme} with a largest "
+                f"weight of {self.max_weight:g}; it needs {outcome.least_budget:.6g}."
             )
         samples = np.array([p.samples for p in profiles])
-        return Priced(
-            budgeted_terms(outcome, samples), game.impact.tolist(), micro_units(self.budget)
-        )
+        terms = budgeted_terms(outcome, samples, rounds=period.rounds, budget=budget)
+        return Priced(terms, game.impact.tolist(), budget)
+
+    def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
+        """Refuse a run that combines updates in another way than the calibration's pilots did."""
+        self._impact.require_same(aggregator, server_step)
+
+    def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
+        """Return offers that make a flat level each client's best answer, by its cost alone.
+
+        The level is lowered where the period's share of the budget does not suffice, and raised
+        where a client's weight would exceed the largest.
+        """
+        costs, tau = np.array(_costs(profiles)), self.cost_exponent
+        budget, share = period.budget(micro_units(self.budget)), period.rounds / period.run_rounds
+        samples = np.array([p.samples for p in profiles], np.float64)
+        floors = np.minimum(samples / samples.sum() / self.max_weight, 1.0)
+        afford = budget / 1e6 / share if budget > 0 else 0.0
+        least = float(tau * (costs * floors**tau).sum())
+        if not afford > least:
+            raise InputError(
+                f"a budget of {self.budget:g} does not suffice for a warm-up period with a largest "
+                f"weight of {self.max_weight:g}; raise it, or allow a larger weight."
+            )
+        flat = min(level, (afford / float(tau * costs.sum())) ** (1 / tau))
+        levels = np.maximum(flat, floors)
+        over = float(tau * (costs * levels**tau).sum())
+        if over > afford:  # what the floors take is missing above them
+            part = (afford - least) / (over - least)
+            levels = (floors**tau + part * (levels**tau - floors**tau)) ** (1 / tau)
+        caps = [level_units(float(q)) for q in levels]
+        payments = tau * costs * levels**tau * share
+        terms = [
+            Terms(price_units(payment, cap), cap, profile.samples)
+            for payment, cap, profile in zip(
+                whole_payments(payments.tolist(), budget), caps, profiles, strict=True
+            )
+        ]
+        return Priced(terms, [0.0] * len(profiles), budget)
 
 
 @dataclass(frozen=True)
@@ -77,27 +225,67 @@ class PostedPrice:
     """One price for all, for clients that keep cost and value to themselves.
 
     The budget suffices if all take the highest level; who values the model joins more.
+
+    Parameters
+    ----------
+    budget
+        The most to pay in the whole run.
+    alpha, calibration
+        As for `FullInformation`; they tell clients what their levels are worth to the model.
+    level_cap
+        The highest level that is paid for.
     """
 
     budget: float
-    alpha: float
+    alpha: float | None = None
+    calibration: Calibration | str | Path | None = None
     level_cap: float = 1.0
+    _impact: Impact = field(init=False, repr=False)
 
-    def __call__(self, profiles: Sequence[Profile], rounds: int) -> Priced:
-        """Return the same price and cap for each of these clients."""
-        cap, budget = level_units(self.level_cap), micro_units(self.budget)
-        if not cap or budget < 0:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_impact", Impact(self.alpha, self.calibration))
+        if not level_units(self.level_cap) or self.budget < 0:
             raise InputError("`level_cap` must be above 0, and `budget` at least 0.")
+
+    def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
+        """Return the same price and cap for each of these clients."""
+        norms = self._impact.norms(profiles, period)
+        clients = _clients(profiles, norms, [1.0] * len(profiles))
+        impacts = self._impact.bound(period.run_rounds).impact(clients)
+        return self._posted(profiles, period, self.level_cap, impacts.tolist())
+
+    def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
+        """Refuse a run that combines updates in another way than the calibration's pilots did."""
+        self._impact.require_same(aggregator, server_step)
+
+    def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
+        """Return one price for all, up to a flat level."""
+        cap = min(level, self.level_cap)
+        return self._posted(profiles, period, cap, [0.0] * len(profiles))
+
+    def _posted(
+        self, profiles: Sequence[Profile], period: Period, level: float, impacts: list[float]
+    ) -> Priced:
+        cap, budget = level_units(level), period.budget(micro_units(self.budget))
         price = price_units(budget // len(profiles), cap)
-        bound = Bound(alpha=self.alpha, rounds=rounds)
-        impacts = bound.impact(_clients(profiles, [1.0] * len(profiles)))
-        return Priced([Terms(price, cap, p.samples) for p in profiles], impacts.tolist(), budget)
+        return Priced([Terms(price, cap, p.samples) for p in profiles], impacts, budget)
 
 
-def _clients(profiles: Sequence[Profile], costs: list[float]) -> Clients:
+def _costs(profiles: Sequence[Profile]) -> list[float]:
+    """Return what the clients reveal of their costs; refuse to guess."""
+    private = [p.client for p in profiles if not (p.cost and p.value)]
+    if private:
+        raise InputError(
+            f"client {private[0]!r} keeps its cost or value to itself; use PostedPrice, or ask it "
+            "to reveal them."
+        )
+    return [float(p.cost) for p in profiles]
+
+
+def _clients(profiles: Sequence[Profile], norms: list[float], costs: list[float]) -> Clients:
     return Clients(
         samples=[p.samples for p in profiles],
-        grad_norm=[float(p.grad_norm) for p in profiles],
+        grad_norm=norms,
         cost=costs,
         value=[float(p.value or 0) for p in profiles],
         ids=[p.client for p in profiles],

@@ -1,92 +1,86 @@
 """`PricedParticipation`: a Flower strategy that buys participation and pays for it.
 
-Phases: profile → price → offer → commit → rounds → settle. Only clients whose coin shows heads are
-contacted in a round; their updates are checked, weighted by a / (q ρ) and added in a fixed order;
-the ledger records the round. It knows nothing of the model but a list of arrays.
+A run is a chain of periods, each: profile → price → offer → commit → rounds → settle. Only clients
+whose coin shows heads are contacted in a round; their updates go through the round loop that the
+engine uses too, and the ledger records the round. It knows nothing of the model but a list of
+arrays.
 """
 
 from __future__ import annotations
 
-import io
 import logging
-import math
-import secrets
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedprice.errors import FedpriceError, InputError
-from fedprice.flower.server_step import Plain
+from fedprice.errors import InputError
+from fedprice.flower.deals import in_order, make_agreement
+from fedprice.flower.evaluation import LossWatch, mean_metrics
+from fedprice.flower.exchange import Exchange, Limits, answered
+from fedprice.flower.presence import Presence
 from fedprice.flower.wire import (
     MARKET,
-    Profile,
-    Question,
     arrays_of,
     market_fields,
     market_record,
+    named_arrays,
     signed_fields,
     signed_of,
-    the_arrays,
     to_record,
 )
-from fedprice.learning.aggregation.base import weighted_sum
-from fedprice.learning.engine import PART
+from fedprice.learning.layout import Layout
+from fedprice.learning.task import Updates
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
-from fedprice.market.messages import ModelSchema, RefusedError
+from fedprice.market.messages import ModelSchema, RefusedError, require_name
 from fedprice.market.money import micro_units
-from fedprice.market.offers import Commitment, Commitments, make_offers
+from fedprice.market.participation import market_rounds, state_after
+from fedprice.market.periods import Period, Periods, period_of
 from fedprice.market.run import MarketRun, fund_run
-from fedprice.market.updates import arrays_hash
+from fedprice.rounds import Plain, TrotterTukey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
+    import numpy.typing as npt
     from flwr.serverapp import Grid
 
-    from fedprice.arrays import Arrays
-    from fedprice.flower.pricing import Priced
-    from fedprice.flower.server_step import ServerStep
-    from fedprice.market.messages import SigningKey
-
-    Pricing = Callable[[Sequence[Profile], int], Priced]
+    from fedprice.arrays import Arrays, BoolArray, IntArray
+    from fedprice.flower.pricing import Pricing
+    from fedprice.market.messages import Signed, SigningKey
+    from fedprice.rounds import Aggregator, Rounds, ServerStep
+    from fedprice.rounds.loop import Round
 
 __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # where a Flower app says what happens
-LONGEST = 200  # characters of a reason
-ASK_AGAIN = 5.0  # seconds before a node that did not answer well is asked again
 
 
 class PricedParticipation(Strategy):
-    """Buys participation, trains unbiased from whoever joins, and pays through a ledger.
+    """Buys participation, trains from whoever joins, and pays through a ledger.
 
     Parameters
     ----------
     ledger, run
         Where to record, and under which name. A run that is there already goes on.
-    key
-        The server's signing key; its coin secrets follow from it.
-    pricing
-        From profiles and rounds to what is offered: `FullInformation` or `PostedPrice`.
+    key, keys
+        The server's signing key, from which its coin secrets follow; and the registered public keys
+        by client, None to take whoever comes.
+    pricing, periods
+        From profiles to what is offered, `FullInformation` or `PostedPrice`; and how the rounds are
+        split into periods, each priced anew, by default one period.
     clients
-        How many to wait for before the offers go out.
-    keys
-        The registered public keys, by client; None takes whoever comes.
+        How many to wait for before the first offers go out.
+    aggregator, server_step
+        How updates become an estimate, by default `TrotterTukey` (docs/stability.md), and the
+        estimate a change of the model.
     learning_rate, local_steps
-        η, of all rounds or as a function of the round (counted from 0), and E, of which updates
-        show the clients' gradient norms.
-    server_step
-        How the estimate of a round moves the model: `Plain`, or `Momentum`.
-    norm_cap, most_samples
-        The largest norm of an update, and the most samples a client may declare.
-    wait, round_timeout
-        Seconds to wait for clients to show up, and for the replies of a round.
-    at_once
-        How many messages may be under way, for many clients on few cores; 0 for all.
+        η, of all rounds or as a function of the round (counted from 0), and E, where the app has
+        them: updates then also show norms of gradients.
+    limits
+        How long to wait, how many messages at once, the largest update.
     evaluate_clients
         Whether clients evaluate the model after each round.
     fund
@@ -105,44 +99,39 @@ class PricedParticipation(Strategy):
         pricing: Pricing,
         clients: int,
         keys: Mapping[str, bytes] | None = None,
-        learning_rate: Callable[[int], float] | float,
-        local_steps: int,
+        periods: Periods | None = None,
+        aggregator: Aggregator | None = None,
         server_step: ServerStep | None = None,
-        norm_cap: float = 1e6,
-        most_samples: int = 1 << 40,
-        wait: float = 120.0,
-        round_timeout: float = 600.0,
-        at_once: int = 0,
+        learning_rate: Callable[[int], float] | float | None = None,
+        local_steps: int | None = None,
+        limits: Limits | None = None,
         evaluate_clients: bool = False,
         fund: bool = False,
         task: str = "0" * 64,
     ) -> None:
+        if (learning_rate is None) != (local_steps is None):
+            raise InputError("give both `learning_rate` and `local_steps`, or neither.")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
-        self.run, self.key, self.pricing, self.clients, self.keys = run, key, pricing, clients, keys
-        if callable(learning_rate):
-            self.learning_rate = learning_rate
-        else:
-            rate = float(learning_rate)
-            self.learning_rate = lambda _: rate
-        self.local_steps = local_steps
-        if type(at_once) is not int or at_once < 0:
-            raise InputError(f"`at_once` must be a whole number, at least 0; got {at_once!r}.")
+        self.run, self.key, self.pricing, self.clients = run, key, pricing, clients
+        self.periods, self.limits = periods or Periods(), limits or Limits()
+        self.aggregator = aggregator or TrotterTukey()
         self.server_step = server_step or Plain()
-        self.norm_cap, self.wait, self.round_timeout = norm_cap, wait, round_timeout
-        self.at_once, self.most_samples = at_once, most_samples
+        pricing.require_same(self.aggregator, self.server_step)
+        self.learning_rate, self.local_steps = learning_rate, local_steps
         self.evaluate_clients, self.fund, self.task = evaluate_clients, fund, task
         self.market: MarketRun | None = None
-        self._public = dict(keys or {})  # registered, or seen first
-        self._profiles: dict[str, Profile] = {}
-        self._nodes: dict[str, int] = {}
-        self._questions: dict[str, tuple[int, str]] = {}  # by message: node and nonce
-        self._quiet: dict[int, float] = {}  # nodes that are no clients, and when to ask again
-        self._turned_away = ""
-        self._sent: list[tuple[str, Message]] = []
-        self._evaluated: list[tuple[str, Message]] = []
+        self.exchange = Exchange(self.limits.round_timeout, self.limits.at_once)
+        self.presence = Presence(run, key, keys, self.limits, self.exchange)
         self._names: list[str] = []
-        self._model: Arrays = []
-        self._dtypes: list[np.dtype[Any]] = []
+        self._initial: Arrays = []
+        self._plan: list[int] = []
+        self._period = 0  # counted from 1
+        self._loop: Rounds | None = None
+        self._round: Round | None = None
+        self._called: list[tuple[str, Message]] = []
+        self._came: dict[str, tuple[Signed, Arrays]] = {}
+        self._evaluated: list[tuple[str, Message]] = []
+        self._losses = LossWatch()
 
     def summary(self) -> None:
         """Log what this strategy does."""
@@ -165,77 +154,156 @@ class PricedParticipation(Strategy):
         grid, initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
             As for any strategy of Flower.
         timeout
-            The most seconds for the replies of a round, if less than `round_timeout`.
+            The most seconds for the replies of a round, if less than the limit.
         """
-        self.round_timeout = min(self.round_timeout, timeout)
+        self.exchange.timeout = min(self.limits.round_timeout, timeout)
         result, arrays = Result(), self.agree(grid, initial_arrays, num_rounds)
-        market = self._market()
-        for server_round in range(market.round, num_rounds + 1):
-            if server_round > market.round:
-                config = train_config or ConfigRecord()
-                sent = self.configure_train(server_round, arrays, config, grid)
-                moved, metrics = self.aggregate_train(server_round, self._exchange(grid, sent))
-                arrays = moved or arrays
-                if metrics:
-                    result.train_metrics_clientapp[server_round] = metrics
-                config = evaluate_config or ConfigRecord()
-                sent = self.configure_evaluate(server_round, arrays, config, grid)
-                found = self.aggregate_evaluate(server_round, self._exchange(grid, sent))
-                if found:
-                    result.evaluate_metrics_clientapp[server_round] = found
-            if evaluate_fn is not None and (found := evaluate_fn(server_round, arrays)):
+
+        def judge(server_round: int, proposed: ArrayRecord) -> None:
+            if evaluate_fn is not None and (found := evaluate_fn(server_round, proposed)):
                 result.evaluate_metrics_serverapp[server_round] = found
-        market.settle()
+                self._losses.look(server_round, found, self._rounds(), self._round)
+
+        judge(self.done, arrays)
+        while self.done < num_rounds:
+            if self._over():
+                arrays = self._next_period(grid)
+            server_round, config = self.done + 1, train_config or ConfigRecord()
+            sent = self.configure_train(server_round, arrays, config, grid)
+            arrays, metrics = self._proposed(self.exchange.replies(grid, sent))
+            judge(server_round, arrays)
+            self._close()
+            result.train_metrics_clientapp[server_round] = metrics
+            config = evaluate_config or ConfigRecord()
+            sent = self.configure_evaluate(server_round, arrays, config, grid)
+            found = self.aggregate_evaluate(server_round, self.exchange.replies(grid, sent))
+            if found:
+                result.evaluate_metrics_clientapp[server_round] = found
+        self._market().settle()
         result.arrays = arrays
         return result
+
+    @property
+    def done(self) -> int:
+        """Rounds done, of all periods."""
+        return sum(self._plan[: self._period - 1]) + (self._loop.done if self._loop else 0)
 
     def agree(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int) -> ArrayRecord:
         """Come to an agreement with the clients, or take up the one in the ledger.
 
         Returns the model to go on from.
         """
-        self._names = list(initial_arrays.keys())
-        initial = arrays_of(initial_arrays)
-        if not all(array.dtype.kind in "fiu" for array in initial):
-            raise InputError("a model is made of arrays of real numbers.")
-        self._dtypes = [array.dtype.newbyteorder("<") for array in initial]
-        self._model = [array.astype(np.float64) for array in initial]
-        schema = ModelSchema.of(self._rounded(), self._names)
-        opened = self.ledger.opening(self.run)
-        if opened is not None:
-            agreement, budget = Agreement.load(self.run, opened), int(opened["budget"])
-            same = (agreement.rounds, agreement.schema, agreement.server, agreement.task)
-            wanted = getattr(self.pricing, "budget", None)
-            other = wanted is not None and micro_units(wanted) != budget
-            if other or same != (num_rounds, schema, self.key.public, self.task):
-                raise InputError(
-                    f"run {self.run!r} in {self.ledger.name} was begun with other rounds, or "
-                    "another budget, model, key or task; take another name for the run."
-                )
-            self._public = dict(agreement.keys)
-            self._await_profiles(grid, len(agreement.deals), enough=0)
+        self._names, self._initial = list(initial_arrays.keys()), arrays_of(initial_arrays)
+        Layout.of(self._initial)
+        self._plan = self.periods.split(num_rounds)
+        require_name("run", period_of(self.run, len(self._plan)))
+        self._period = 1
+        while self._period < len(self._plan) and self.ledger.is_settled(self._name()):
+            self._taken_up(self._period)
+            if self.ledger.rounds_done(self._name()) < self._plan[self._period - 1]:
+                raise InputError(f"run {self._name()!r} was settled before its rounds were over.")
+            self._period += 1
+        return self._enter(grid)
+
+    def _schema(self) -> ModelSchema:
+        layout = Layout.of(self._initial)
+        return ModelSchema.of(layout.arrays(layout.flat(self._initial)), self._names)
+
+    def _taken_up(self, number: int) -> tuple[Agreement, int] | None:
+        """Return the agreement and budget of a period in the ledger; refuse another run's."""
+        names = [period_of(self.run, n) for n in range(1, number + 1)]
+        opened = self.ledger.opening(names[-1])
+        if opened is None:
+            return None
+        period = Period.after(self.ledger, names[:-1], self._plan)
+        agreement, budget = Agreement.load(names[-1], opened), int(opened["budget"])
+        begun = (agreement.rounds, agreement.run_rounds, agreement.schema, agreement.server)
+        here = (period.rounds, period.run_rounds, self._schema(), self.key.public)
+        wanted = period.budget(micro_units(self.pricing.budget))
+        if (*begun, agreement.task, budget) != (*here, self.task, wanted):
+            raise InputError(
+                f"run {names[-1]!r} in {self.ledger.name} was begun with other rounds, or another "
+                "budget, model, key or task; take another name for the run."
+            )
+        return agreement, budget
+
+    def _next_period(self, grid: Grid) -> ArrayRecord:
+        """Settle the period that is over, and begin the next one with whoever is there."""
+        self._market().settle()
+        self._period += 1
+        self.presence.renew(grid)
+        return self._enter(grid)
+
+    def _enter(self, grid: Grid) -> ArrayRecord:
+        """Open or take up the current period; return the model to go on from."""
+        before = [period_of(self.run, n) for n in range(1, self._period)]
+        begun = self._taken_up(self._period)
+        if begun is not None:
+            agreement, budget = begun
+            self.presence.close(agreement.keys)
+            self.presence.gather(grid, len(agreement.deals), enough=0)
         else:
-            self._await_profiles(grid, self.clients, enough=self.clients)
-            agreement, budget = self._agreement(grid, schema, num_rounds)
-        self.market = MarketRun(self.ledger, agreement, budget, norm_cap=self.norm_cap)
-        start = self.market.round
-        _log.info("run %s: %s clients, from round %s", self.run, len(agreement.deals), start)
-        if start == num_rounds:
+            if not self.presence.nodes:  # at the start, or after a restart between two periods
+                enough = self.clients if self._period == 1 else 1
+                self.presence.gather(grid, self.clients, enough=enough)
+            agreement, budget = self._agreement(grid, before)
+            self.presence.close(agreement.keys)
+        self.market = MarketRun(self.ledger, agreement, budget, norm_cap=self.limits.norm_cap)
+        self._loop = market_rounds(
+            self.market,
+            self._initial,
+            aggregator=self.aggregator,
+            server_step=self.server_step,
+            admit=self._admit,
+            before=state_after(self.ledger, before[-1], Layout.of(self._initial))
+            if before
+            else None,
+        )
+        clients, first = len(agreement.deals), self.done + 1
+        _log.info("run %s: %s clients, from round %s", self._name(), clients, first)
+        if self.done == sum(self._plan):
             _log.warning("run %s is over; nothing is left to train", self.run)
-        if start:
-            self._restore(self.market)
-        return to_record(self._names, self._rounded())
+        return to_record(self._names, self._loop.model)
+
+    def _agreement(self, grid: Grid, before: list[str]) -> tuple[Agreement, int]:
+        """Price whoever is there for the current period, and agree with them."""
+        period = Period.after(self.ledger, before, self._plan)
+        names = in_order(list(self.presence.nodes))
+        profiles = [self.presence.profiles[name] for name in names]
+        unmeasured = not period.norms and getattr(self.pricing, "calibration", None) is None
+        if self.periods.warm_up and (period.number == 1 or unmeasured):
+            priced = self.pricing.warm_up(profiles, period, self.periods.level)
+        else:
+            priced = self.pricing(profiles, period)
+        agreement = make_agreement(
+            grid,
+            self.presence,
+            self.exchange,
+            priced,
+            key=self.key,
+            name=self._name(),
+            follows=before[-1] if before else "",
+            period=period,
+            unit=self.ledger.unit,
+            schema=self._schema(),
+            task=self.task,
+        )
+        if self.fund:
+            fund_run(self.ledger, agreement, priced.budget)
+        return agreement, priced.budget
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return calls to those whose coin shows heads; nobody else hears of the round."""
-        market = self._market()
-        self._learn(grid)  # whoever came back has another node id
+        market, loop = self._market(), self._rounds()
+        self.presence.learn(grid)  # whoever came back has another node id
         online = set(grid.get_node_ids())
-        self._sent = []
-        for client in market.heads():
-            if (node := self._nodes.get(client)) not in online or node is None:
+        self._round = loop.begin()
+        self._called, reached = [], []
+        for n in self._round.heads.tolist():
+            client = loop.ids[n]
+            if (node := self.presence.nodes.get(client)) not in online or node is None:
                 continue
             deal = market.agreement.deals[client]
             call = market_record(
@@ -246,45 +314,66 @@ class PricedParticipation(Strategy):
             )
             own = ConfigRecord(dict(config) | {"server-round": server_round})
             content = RecordDict({"arrays": arrays, "config": own, MARKET: call})
-            self._sent.append((client, self._message(content, node, "train", str(server_round))))
-        return [message for _, message in self._sent]
+            message = self.exchange.message(content, node, "train", str(server_round))
+            self._called.append((client, message))
+            reached.append(n)
+        self._round.expect(np.array(reached, np.int64))
+        return [message for _, message in self._called]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord, MetricRecord]:
         """Check the updates, move the model, and record the round."""
-        market = self._market()
-        senders = {message.metadata.message_id: client for client, message in self._sent}
-        updates: dict[str, Arrays] = {}
-        for reply in replies:
-            client = senders.pop(reply.metadata.reply_to_message_id, None)
-            if client is None:
-                continue  # an answer to nothing that was asked in this round
+        proposed = self._proposed(replies)
+        self._close()
+        return proposed
+
+    def _proposed(self, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
+        """Take the updates of a round; return the model that they propose, and who joined."""
+        market, loop, round_ = self._market(), self._rounds(), self._round
+        if round_ is None:
+            raise InputError("no round is under way; call `configure_train` first.")
+        joined = 0
+        numbers = {client: n for n, client in enumerate(loop.ids)}
+        for client, reply in answered(self._called, replies):
             try:
                 arrays = self._checked(reply, client)
-                signed = signed_of(market_fields(reply.content), "update")
+                self._came[client] = signed_of(market_fields(reply.content), "update"), arrays
+                row = loop.layout.flat(arrays).astype(loop.layout.dtype)
+                same = row.size == loop.layout.size
             except RefusedError as error:
                 market.refuse(client, str(error))
                 continue
-            if market.accept(
-                client,
-                signed,
-                arrays,
-                learning_rate=self.learning_rate(market.round),
-                local_steps=self.local_steps,
-            ):
-                updates[client] = arrays
-        self._move([(market.weight(n), updates[n]) for n in market.agreement.deals if n in updates])
-        metrics = MetricRecord({"called": len(self._sent), "joined": len(updates)})
-        kept = io.BytesIO()
-        named = {f"model.{i}": array for i, array in enumerate(self._model)}
-        named |= {f"step.{i}": array for i, array in enumerate(self.server_step.state)}
-        np.savez(kept, **named)  # type: ignore[arg-type]
-        model = self._rounded()
+            # What is of another shape is refused with its reason, and read no further.
+            values = row[None] if same else np.zeros((1, loop.layout.size), loop.layout.dtype)
+            joined += int(round_.arrive(np.array([numbers[client]]), Updates(values)).sum())
+        self._came = {}
         for client, reason in market.refused.items():
-            _log.warning("round %s: the update of %s is refused: %s", server_round, client, reason)
-        market.close_round(arrays_hash(model), kept.getvalue())
-        return to_record(self._names, model), metrics
+            _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, reason)
+        metrics = MetricRecord({"called": len(self._called), "joined": joined})
+        return to_record(self._names, round_.propose()), metrics
+
+    def _close(self) -> None:
+        if self._round is not None:
+            self._round.close()
+            self._round = None
+
+    def _admit(self, round_: int, clients: IntArray, updates: npt.NDArray[Any]) -> BoolArray:
+        """Have the market check what came, as it came."""
+        loop, market = self._rounds(), self._market()
+        admitted = np.zeros(clients.size, np.bool_)
+        for slot, n in enumerate(clients.tolist()):
+            signed, arrays = self._came[loop.ids[n]]
+            admitted[slot] = market.accept(
+                loop.ids[n], signed, arrays, reach=self._reach(self.done)
+            )
+        return admitted
+
+    def _reach(self, done: int) -> float | None:
+        rate = self.learning_rate
+        if rate is None or self.local_steps is None:
+            return None
+        return (rate(done) if callable(rate) else float(rate)) * self.local_steps
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -294,10 +383,14 @@ class PricedParticipation(Strategy):
         if self.evaluate_clients:
             own = ConfigRecord(dict(config) | {"server-round": server_round})
             content = RecordDict({"arrays": arrays, "config": own})
+            nodes = self.presence.nodes
             self._evaluated = [
-                (client, self._message(content, self._nodes[client], "evaluate", str(server_round)))
+                (
+                    client,
+                    self.exchange.message(content, nodes[client], "evaluate", str(server_round)),
+                )
                 for client in self._market().agreement.deals
-                if client in self._nodes
+                if client in nodes
             ]
         return [message for _, message in self._evaluated]
 
@@ -305,25 +398,8 @@ class PricedParticipation(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Return the clients' metrics, weighted by the samples that they agreed on."""
-        senders = {message.metadata.message_id: client for client, message in self._evaluated}
-        terms = self._market().agreement.terms
-        sums: dict[str, float] = {}
-        weights: dict[str, float] = {}
-        for reply in replies:
-            client = senders.pop(reply.metadata.reply_to_message_id, None)
-            if client is None or reply.has_error():
-                continue
-            for record in reply.content.metric_records.values():
-                for name, value in record.items():
-                    if isinstance(value, int | float) and math.isfinite(value):
-                        weight = terms[client].samples
-                        sums[name] = sums.get(name, 0.0) + weight * value
-                        weights[name] = weights.get(name, 0.0) + weight
-        means = MetricRecord()
-        for name, total in sums.items():
-            if weights[name]:
-                means[name] = total / weights[name]
-        return means or None
+        answers = answered(self._evaluated, replies)
+        return mean_metrics(answers, self._market().agreement.terms)
 
     def _checked(self, reply: Message, client: str) -> Arrays:
         """Return the arrays of a reply that may be looked at further; refuse it otherwise."""
@@ -331,210 +407,26 @@ class PricedParticipation(Strategy):
             # For the operator's eyes; what strangers say is not for the ledger.
             _log.warning("the program of %s failed: %.200s", client, reply.error.reason)
             raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
-        try:
-            record = the_arrays(reply.content)
-            if list(record.keys()) != self._names:
-                raise RefusedError("its arrays have other names.")
-            arrays = arrays_of(record)
-            largest = max((float(np.abs(a).max(initial=0)) for a in arrays), default=0.0)
-        except RefusedError:
-            raise
-        except Exception as error:  # whatever somebody made of a message
-            raise RefusedError("it cannot be read.") from error
-        market = self._market()
-        room = min(_largest(kind) for kind in self._dtypes) / (4 * len(market.agreement.deals))
-        if largest * market.weight(client) >= room:
-            raise RefusedError("it is too large for the numbers of the model.")
+        arrays = named_arrays(reply.content, self._names)
+        market, limits = self._market(), self._rounds().layout.largest
+        scale = 4 * len(market.agreement.deals) * market.weight(client)
+        for array, limit in zip(arrays, limits, strict=False):
+            if array.size and scale * float(np.abs(array).max()) >= limit:
+                raise RefusedError("it is too large for the numbers of the model.")
         return arrays
 
-    def _agreement(self, grid: Grid, schema: ModelSchema, rounds: int) -> tuple[Agreement, int]:
-        """Price the clients, make offers, and take their commitments."""
-        # Names of equal length in order, so that 10 comes after 9: the order of the model's sum.
-        names = sorted(self._profiles, key=lambda name: (len(name), name))
-        profiles = [self._profiles[name] for name in names]
-        priced = self.pricing(profiles, rounds)
-        offers = make_offers(
-            self.key,
-            self.run,
-            dict(zip(names, priced.terms, strict=True)),
-            rounds=rounds,
-            unit=self.ledger.unit,
-            schema=schema,
-            task=self.task,
-            impacts=dict(zip(names, priced.impacts, strict=True)),
-        )
-        desk = Commitments(offers, self._public, self.key.public)
-        asked: list[tuple[str, Message]] = []
-        for name in names:
-            content = RecordDict({MARKET: market_record(**signed_fields("offer", offers[name]))})
-            asked.append((name, self._message(content, self._nodes[name], "query.offer", "offer")))
-        for name, reply in self._answers(grid, asked):
-            try:
-                if reply.has_error():
-                    raise RefusedError(str(reply.error.reason))
-                signed = signed_of(market_fields(reply.content), "commitment")
-                commitment: Commitment = signed.open(Commitment, self._public[name])
-                profile = self._profiles[name]
-                declared = (profile.samples, f"{float(profile.grad_norm):.6g}")
-                if (commitment.samples, commitment.grad_norm) != declared:
-                    raise RefusedError("it commits to other data than it was priced for.")
-                desk.accept(name, signed, round_=0)
-            except RefusedError as error:
-                _log.warning("no commitment of %s: %.200s", name, error)
-        agreement = Agreement.seal(self.key, offers, desk)
-        if self.fund:
-            fund_run(self.ledger, agreement, priced.budget)
-        return agreement, priced.budget
+    def _over(self) -> bool:
+        return self._rounds().done == self._rounds().total
 
-    def _await_profiles(self, grid: Grid, wanted: int, *, enough: int) -> None:
-        """Ask who is there until all wanted have answered, or time is up."""
-        until = time.monotonic() + self.wait
-        while True:
-            self._learn(grid)
-            if len(self._nodes) >= wanted or time.monotonic() > until:
-                break
-            time.sleep(0.2)
-        if len(self._nodes) < enough:
-            why = f" The last one turned away: {self._turned_away}" if self._turned_away else ""
-            raise InputError(f"only {len(self._nodes)} of {enough} clients showed up.{why}")
-
-    def _learn(self, grid: Grid) -> None:
-        """Ask nodes that are not known who they are, and take in the answers that are there."""
-        now, online = time.monotonic(), set(grid.get_node_ids())
-        busy = {*self._nodes.values(), *(node for node, _ in self._questions.values())}
-        for node in sorted(online - busy):
-            if self._quiet.get(node, 0.0) > now:
-                continue
-            nonce = secrets.token_hex(16)
-            fields = signed_fields("question", self.key.sign(Question(self.run, nonce)))
-            content = RecordDict({MARKET: market_record(**fields)})
-            message = self._message(content, node, "query.profile", "profile")
-            if any(grid.push_messages([message])):
-                self._questions[message.metadata.message_id] = node, nonce
-        replies = {
-            r.metadata.reply_to_message_id: r for r in grid.pull_messages([*self._questions])
-        }
-        for name, (node, nonce) in list(self._questions.items()):
-            if name not in replies:
-                continue
-            del self._questions[name]
-            try:
-                self._meet(replies[name], node, nonce, online)
-            except FedpriceError as error:
-                self._quiet[node] = now + ASK_AGAIN
-                if self._turned_away != str(error)[:LONGEST]:  # once is enough
-                    self._turned_away = str(error)[:LONGEST]
-                    _log.warning("node %s is not in the market: %s", node, self._turned_away)
-
-    def _meet(self, reply: Message, node: int, nonce: str, online: set[int]) -> None:
-        """Take in who a node says it is, or refuse it."""
-        if reply.has_error():
-            raise RefusedError(str(reply.error.reason))
-        signed = signed_of(market_fields(reply.content), "profile")
-        profile: Profile = signed.open(Profile, signed.key)
-        if (profile.run, profile.nonce) != (self.run, nonce):
-            raise RefusedError("its profile answers another question.")
-        if profile.samples > self.most_samples:
-            raise RefusedError(f"it declares more than {self.most_samples} samples.")
-        known = self._public.get(profile.client)
-        closed = self.keys is not None or self.market is not None
-        if (closed and known is None) or known not in (None, signed.key):
-            raise RefusedError(f"{profile.client!r} is registered with another key.")
-        if self._nodes.get(profile.client) in online:
-            raise RefusedError(f"{profile.client!r} is here already, at another node.")
-        self._public[profile.client] = signed.key
-        self._nodes[profile.client] = node
-        self._profiles[profile.client] = profile
-
-    def _answers(
-        self, grid: Grid, asked: list[tuple[str, Message]]
-    ) -> Iterable[tuple[str, Message]]:
-        replies = self._exchange(grid, [message for _, message in asked])
-        # Errors of dead nodes come from the SuperLink: what they answer says whose they are.
-        by_id = {reply.metadata.reply_to_message_id: reply for reply in replies}
-        for name, message in asked:
-            if (reply := by_id.get(message.metadata.message_id)) is not None:
-                yield name, reply
-
-    def _exchange(self, grid: Grid, messages: list[Message]) -> list[Message]:
-        """Send messages and return the replies that come in time.
-
-        Flower's own `send_and_receive` looks for replies every three seconds only.
-        """
-        left, replies, pause = list(messages), list[Message](), 0.02
-        waiting: dict[str, float] = {}  # by message: until when
-        while left or waiting:
-            room = (self.at_once or len(messages)) - len(waiting)
-            some, left = left[: max(room, 0)], left[max(room, 0) :]
-            until = time.monotonic() + self.round_timeout
-            if some:
-                waiting |= {name: until for name in grid.push_messages(some) if name}
-            for reply in grid.pull_messages([*waiting]):
-                waiting.pop(reply.metadata.reply_to_message_id, None)
-                replies.append(reply)
-            now = time.monotonic()
-            waiting = {name: until for name, until in waiting.items() if until > now}
-            if waiting:
-                time.sleep(pause)
-                pause = min(1.5 * pause, 0.5)
-        return replies
-
-    def _message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
-        return Message(content, node, kind, ttl=self.round_timeout, group_id=group)
-
-    def _move(self, weighted: list[tuple[float, Arrays]]) -> None:
-        """Add Σ weight · update to the model, through the server's step, in parts as the engine."""
-        if isinstance(self.server_step, Plain):
-            for first in range(0, len(weighted), PART):
-                self._add(_estimate(self._model, weighted[first : first + PART]))
-        else:
-            self._add(self.server_step(_estimate(self._model, weighted)))
-
-    def _add(self, change: Arrays) -> None:
-        self._model = [w + part for w, part in zip(self._model, change, strict=True)]
-        if not all(np.isfinite(w).all() for w in self._rounded()):
-            raise InputError(
-                f"the model of run {self.run!r} is no longer finite; lower the learning rate, or "
-                "set a norm cap."
-            )
-
-    def _rounded(self) -> Arrays:
-        """Return the model as clients get it, in its own precision."""
-        with np.errstate(over="ignore"):  # what is not finite is found right after
-            return [
-                w.astype(kind)
-                if kind.kind == "f"
-                else np.clip(np.rint(w), np.iinfo(kind).min, np.iinfo(kind).max).astype(kind)
-                for w, kind in zip(self._model, self._dtypes, strict=True)
-            ]
-
-    def _restore(self, market: MarketRun) -> None:
-        kept = market.state
-        if kept is None:
-            raise InputError(f"run {self.run!r} kept no state to go on from.")
-        with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
-            names = stored.files
-            self._model = [stored[f"model.{i}"] for i in range(len(self._names))]
-            steps = sum(name.startswith("step.") for name in names)
-            self.server_step.state = [stored[f"step.{i}"] for i in range(steps)]
-        market.require_model(self._rounded())
+    def _name(self) -> str:
+        return period_of(self.run, self._period)
 
     def _market(self) -> MarketRun:
         if self.market is None:
             raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
         return self.market
 
-
-def _largest(kind: np.dtype[Any]) -> float:
-    return float(np.finfo(kind).max) if kind.kind == "f" else float(np.iinfo(kind).max)
-
-
-def _estimate(like: Arrays, weighted: list[tuple[float, Arrays]]) -> Arrays:
-    factors = np.array([weight for weight, _ in weighted])
-    return [
-        weighted_sum(
-            factors,
-            np.array([arrays[i].ravel() for _, arrays in weighted]).reshape(len(weighted), w.size),
-        ).reshape(w.shape)
-        for i, w in enumerate(like)
-    ]
+    def _rounds(self) -> Rounds:
+        if self._loop is None:
+            raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
+        return self._loop

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "LONGEST",
     "MARKET",
     "Profile",
     "Question",
@@ -33,6 +34,7 @@ __all__ = [
     "declined",
     "market_fields",
     "market_record",
+    "named_arrays",
     "signed_fields",
     "signed_of",
     "the_arrays",
@@ -61,7 +63,7 @@ class Profile:
     """What a client declares before it is priced; numbers as decimal text.
 
     `nonce` is the question's, so that nobody else can answer with it. `cost` and `value` are empty
-    where the client keeps them to itself.
+    where the client keeps them to itself, `grad_norm` where it is to be measured.
     """
 
     run: str
@@ -75,7 +77,8 @@ class Profile:
     def __post_init__(self) -> None:
         require_text(self, "run", "nonce", "client")
         require_number(self, "samples", 0, 1 << 53)
-        require_decimal(self, "grad_norm", *(n for n in ("cost", "value") if getattr(self, n)))
+        given = [n for n in ("grad_norm", "cost", "value") if getattr(self, n) != ""]
+        require_decimal(self, *given)
         if max(float(getattr(self, n) or 0) for n in ("grad_norm", "cost", "value")) > MOST:
             raise InputError(f"`grad_norm`, `cost` and `value` must be at most {MOST:g}.")
         if self.cost and not float(self.cost):
@@ -122,6 +125,22 @@ def arrays_of(record: ArrayRecord) -> Arrays:
     if not all(type(array) is np.ndarray for array in arrays):
         raise RefusedError("its arrays cannot be read.")
     return arrays
+
+
+def named_arrays(content: RecordDict, names: Sequence[str]) -> Arrays:
+    """Return the arrays of a reply; refuse what does not hold real numbers under these names."""
+    try:
+        record = the_arrays(content)
+        if list(record.keys()) != list(names):
+            raise RefusedError("its arrays have other names.")
+        arrays = arrays_of(record)
+        if not all(array.dtype.kind in "fiu" for array in arrays):
+            raise RefusedError("its arrays do not hold real numbers.")
+        return arrays
+    except RefusedError:
+        raise
+    except Exception as error:  # whatever somebody made of a message
+        raise RefusedError("it cannot be read.") from error
 
 
 def to_record(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:

@@ -1,30 +1,18 @@
-"""Federated learning from whoever shows up: Federation + levels → History."""
+"""What is learned, and how clients train: tasks, their training, simulated time."""
 
-from fedprice.learning.aggregation import Aggregator, Difference, FedAvg, HorvitzThompson
 from fedprice.learning.clock import Clock
-from fedprice.learning.engine import (
-    DivergedError,
-    local_update,
-    run_fingerprint,
-    simulate,
-    simulate_runs,
-)
-from fedprice.learning.history import History
+from fedprice.learning.functions import FunctionTask
+from fedprice.learning.logistic import LogisticRegression
+from fedprice.learning.task import Task, Updates
 from fedprice.learning.training import Decay, TheoryRate, Training
 
 __all__ = [
-    "Aggregator",
     "Clock",
     "Decay",
-    "Difference",
-    "DivergedError",
-    "FedAvg",
-    "History",
-    "HorvitzThompson",
+    "FunctionTask",
+    "LogisticRegression",
+    "Task",
     "TheoryRate",
     "Training",
-    "local_update",
-    "run_fingerprint",
-    "simulate",
-    "simulate_runs",
+    "Updates",
 ]

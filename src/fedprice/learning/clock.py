@@ -44,9 +44,9 @@ class Clock:
             times = np.asarray(getattr(self, name), np.float64)
             object.__setattr__(self, name, times)
             if times.ndim != 1 or not (np.isfinite(times) & (times >= 0)).all():
-                raise InputError(f"`{name}` must be finite seconds, at least 0, one a client.")
+                raise InputError(f"`{name}` must be finite seconds, at least 0, one per client.")
         if self.compute.shape != self.transfer.shape:
-            raise InputError("`compute` and `transfer` must have one entry a client each.")
+            raise InputError("`compute` and `transfer` must have one entry per client each.")
 
     @classmethod
     def draw(

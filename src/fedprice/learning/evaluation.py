@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +13,7 @@ import numpy as np
 from fedprice.errors import require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
     import numpy.typing as npt
@@ -19,9 +23,28 @@ if TYPE_CHECKING:
     Features = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.int32]
 
-__all__ = ["evaluate_model", "loss_and_gradient", "run_all"]
+__all__ = ["evaluate_model", "loss_and_gradient", "run_all", "thread_pool"]
 
 TASK_ROWS = 2048
+
+
+@contextmanager
+def thread_pool(count: int | None = None) -> Iterator[Executor]:
+    """Yield threads, by default one per core; work that has not begun when the block ends is lost.
+
+    An interrupt does not wait for them: one that compiles a kernel would take many seconds.
+    """
+    if hasattr(signal, "siginterrupt"):  # not on Windows
+        # Importing polars makes the wait for a thread go on after Ctrl-C until the thread is done.
+        signal.siginterrupt(signal.SIGINT, True)
+    pool, wait = ThreadPoolExecutor(count or os.cpu_count() or 1), True
+    try:
+        yield pool
+    except KeyboardInterrupt:
+        wait = False
+        raise
+    finally:
+        pool.shutdown(wait=wait, cancel_futures=True)
 
 
 def run_all(work: Callable[[Any], Any], tasks: Iterable[Any], pool: Executor | None) -> list[Any]:

@@ -19,7 +19,7 @@ import math
 import numba as nb
 import numpy as np
 
-from fedprice.learning.layout import LANES, SIDE
+from fedprice.learning.prepared import LANES, SIDE
 from fedprice.learning.products import dots, power_of_two, step_block
 
 __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "update_clients"]

@@ -1,104 +1,107 @@
-"""A federation in the layout of the kernels: padded features, and Gram matrices where they pay."""
+"""`Layout`: a list of arrays as one flat vector, and back in their own precision."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.errors import require
+from fedprice.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
-    from fedprice.data.federation import Federation
+    from fedprice.arrays import Arrays, FloatArray
+
+__all__ = ["Layout"]
 
 
-__all__ = ["Prepared", "aligned", "class_blocks", "padded", "prepared"]
+@dataclass(frozen=True)
+class Layout:
+    """Shapes and types of the arrays of a model.
 
-LANES = 16  # floats in the widest vector register
-SIDE = 4  # rows and classes of a block of the forward product
-WIDEST_BLOCK = 14  # classes that the backward product takes at a time
-GRAM_SLOWER = 1.2  # time of a multiply-add of the Gram form, in those of the direct form
-GRAM_FIXED = 400.0  # what a sample seen costs it beside, in multiply-adds a class
-GRAM_MOST = 4096  # samples; beyond, its matrix is too large
+    The server keeps a model as one vector of 64-bit floats, so that sums of updates do not lose
+    what 32 bits would; clients get it in its own types.
 
-
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A federation in the layout of the kernels."""
-
-    x: npt.NDArray[np.float32]
-    y: npt.NDArray[np.int32]
-    test_x: npt.NDArray[np.float32]
-    gram: npt.NDArray[np.float32]
-    gram_at: npt.NDArray[np.int64]
-    work: FloatArray
-    block: tuple[int, ...]
-    model_shape: tuple[int, int]
-
-
-def aligned(*shape: int) -> npt.NDArray[np.float32]:
-    """Return zeros that begin on a cache line, as whole vectors want to be read."""
-    size = math.prod(shape)
-    raw = np.zeros(size + LANES, np.float32)
-    skipped = -raw.ctypes.data // raw.itemsize % LANES
-    return raw[skipped : skipped + size].reshape(shape)
-
-
-@lru_cache(maxsize=1)
-def prepared(federation: Federation, seen: int) -> Prepared:
-    """Pad the features, and multiply out the Gram matrices where they pay.
-
-    `seen` is how many samples a client sees in a round: local steps times batch.
+    Examples
+    --------
+    >>> layout = Layout.of([np.ones((2, 2), np.float32), np.array([3], np.int32)])
+    >>> layout.size, layout.flat([np.ones((2, 2)), np.array([3])])
+    (5, array([1., 1., 1., 1., 3.]))
+    >>> layout.arrays(np.array([1.5, 0, 0, 0, 2.7]))
+    [array([[1.5, 0. ],
+           [0. , 0. ]], dtype=float32), array([3], dtype=int32)]
     """
-    kernels = require("fedprice.learning.kernels", "learn")
-    x = padded(federation.features)
-    sizes, features = federation.samples, x.shape[1]
-    # Multiply-adds of an update, a class: forward and backward, or K[:, B] g and two passes over X.
-    direct = np.full(sizes.size, 2.0 * seen * features)
-    by_gram = GRAM_SLOWER * sizes * (float(seen) + 2.0 * features) + GRAM_FIXED * seen
-    use_gram = (by_gram < direct) & (sizes <= GRAM_MOST) & (sizes >= SIDE)
-    wide = up_to(sizes, LANES)
-    ends = np.cumsum(np.where(use_gram, sizes * wide, 0))
-    gram = aligned(int(ends[-1]))
-    gram_at = np.where(use_gram, ends - sizes * wide, -1)
-    for n in np.flatnonzero(use_gram):
-        own = x[federation.offsets[n] : federation.offsets[n + 1]]
-        k = gram[gram_at[n] : gram_at[n] + sizes[n] * wide[n]].reshape(sizes[n], wide[n])
-        kernels.gram_matrix(own, k)
-    block, classes = class_blocks(federation.num_classes)
-    return Prepared(
-        x=x,
-        y=federation.labels,
-        test_x=padded(federation.test_features),
-        gram=gram,
-        gram_at=gram_at,
-        work=np.where(use_gram, by_gram, direct),
-        block=block,
-        model_shape=(classes, features),
-    )
 
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[np.dtype[Any], ...]
 
-def padded(x: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return features with a constant 1 for the bias, padded to whole vectors."""
-    wide = aligned(len(x), up_to(x.shape[1] + 1, LANES))
-    wide[:, : x.shape[1]] = x
-    wide[:, x.shape[1]] = 1
-    return wide
+    @classmethod
+    def of(cls, arrays: Sequence[npt.NDArray[Any]]) -> Self:
+        """Return the layout of a model."""
+        for i, array in enumerate(arrays, start=1):
+            if array.dtype.kind not in "fiu":
+                raise InputError(
+                    f"array {i} of the model must hold real numbers; got {array.dtype}."
+                )
+        return cls(
+            tuple(array.shape for array in arrays),
+            tuple(array.dtype.newbyteorder("<") for array in arrays),
+        )
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many numbers each array holds."""
+        return tuple(int(np.prod(shape)) for shape in self.shapes)
 
-def class_blocks(num_classes: int) -> tuple[tuple[int, ...], int]:
-    """Return a tuple as long as a block of classes, and the number of classes padded to it."""
-    blocks = -(-num_classes // WIDEST_BLOCK)
-    block = max(-(-num_classes // blocks), SIDE)
-    return (0,) * block, blocks * block
+    @cached_property
+    def size(self) -> int:
+        """How many numbers the model holds."""
+        return sum(self.sizes)
 
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of flat updates: 32-bit floats where no array needs more."""
+        small = all(kind.kind == "f" and kind.itemsize <= 4 for kind in self.dtypes)
+        return np.dtype(np.float32 if small else np.float64)
 
-def up_to(count: Any, multiple: int) -> Any:
-    """Return the least multiple not below a count."""
-    return -(-count // multiple) * multiple
+    @cached_property
+    def largest(self) -> tuple[float, ...]:
+        """The largest number that each array can hold."""
+        return tuple(
+            float(np.finfo(kind).max if kind.kind == "f" else np.iinfo(kind).max)
+            for kind in self.dtypes
+        )
+
+    def holds(self, vector: FloatArray) -> bool:
+        """Return whether a vector is finite, and within what its arrays of floats can hold."""
+        if len(self.dtypes) == 1 and self.dtypes[0].kind == "f":
+            return bool(np.abs(vector).max() < self.largest[0])  # nor is NaN below it
+        at = 0
+        for kind, size, largest in zip(self.dtypes, self.sizes, self.largest, strict=True):
+            limit = largest if kind.kind == "f" else np.inf  # whole numbers are clipped
+            if not np.abs(vector[at : at + size]).max(initial=0.0) < limit:
+                return False
+            at += size
+        return True
+
+    def flat(self, arrays: Sequence[npt.NDArray[Any]]) -> FloatArray:
+        """Return arrays of this layout as one vector of 64-bit floats."""
+        return np.concatenate([np.asarray(a, np.float64).ravel() for a in arrays] or [np.empty(0)])
+
+    def arrays(self, vector: npt.NDArray[Any]) -> Arrays:
+        """Return a vector as arrays of their own shapes and types, rounded where needed."""
+        parts, at = [], 0
+        with np.errstate(over="ignore"):  # whoever needs finite numbers looks for them
+            for shape, kind, size in zip(self.shapes, self.dtypes, self.sizes, strict=True):
+                part = vector[at : at + size].reshape(shape)
+                if kind.kind != "f":
+                    info = np.iinfo(kind)
+                    part = np.clip(np.rint(part), info.min, info.max)
+                parts.append(part.astype(kind))
+                at += size
+        return parts

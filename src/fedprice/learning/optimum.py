@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedprice.errors import require
-from fedprice.learning.evaluation import evaluate_model, loss_and_gradient
-from fedprice.learning.layout import class_blocks, padded
+from fedprice.learning.evaluation import evaluate_model, loss_and_gradient, thread_pool
+from fedprice.learning.prepared import class_blocks, padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,11 +50,16 @@ def optimum(
     return found.x.reshape(shape).astype(np.float32), float(found.fun)
 
 
-def best_loss(federation: Federation, l2: float = RIDGE) -> float:
-    """Return F*, the least global loss, its l2 term included."""
+def best_loss(federation: Federation, l2: float = 0.0, ridge: float = 1e-4) -> float:
+    """Return F*, the least global loss, its l2 term included.
+
+    Without l2 the minimum may lie at infinity; then it is the loss, without any l2 term, at the
+    minimum with a small ridge.
+    """
+    x, y, classes = padded(federation.features), federation.labels, federation.num_classes
     with _threads() as pool:
-        x = padded(federation.features)
-        return optimum(x, federation.labels, federation.num_classes, l2, pool)[1]
+        model, least = optimum(x, y, classes, l2 or ridge, pool)
+        return least if l2 else evaluate_model(x, y, model, classes, pool)[0]
 
 
 def own_optimum_losses(federation: Federation, l2: float = RIDGE) -> FloatArray:
@@ -79,5 +83,5 @@ def own_optimum_losses(federation: Federation, l2: float = RIDGE) -> FloatArray:
 def _threads() -> Iterator[Executor]:
     """Give threads of our own, and one to BLAS, whose threads would fight with them."""
     limits = require("threadpoolctl", "learn").threadpool_limits
-    with limits(1, "blas"), ThreadPoolExecutor() as pool:
+    with limits(1, "blas"), thread_pool() as pool:
         yield pool

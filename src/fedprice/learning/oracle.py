@@ -1,7 +1,4 @@
-"""Federated training, written to be read: the paper's pseudocode in plain numpy, float64.
-
-The fast engine agrees with it to float tolerance for the same seed.
-"""
+"""Logistic regression by local SGD, written to be read: plain numpy, float64."""
 
 from __future__ import annotations
 
@@ -9,18 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprice.learning.draws import batch_rows, joiners
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedprice.arrays import FloatArray
-    from fedprice.data.federation import Federation
-    from fedprice.learning.aggregation import Aggregator
-    from fedprice.learning.training import Training
 
 
-__all__ = ["evaluate", "gradient", "local_update", "train"]
+__all__ = ["evaluate", "gradient", "local_update", "with_bias"]
 
 
 def with_bias(x: npt.NDArray[np.float32]) -> FloatArray:
@@ -69,33 +61,3 @@ def local_update(
         squares.append((g**2).sum())
         own -= rate * g
     return own - w, np.array(squares)
-
-
-def train(
-    federation: Federation,
-    levels: FloatArray,
-    training: Training,
-    aggregator: Aggregator,
-    seed: int,
-) -> tuple[FloatArray, list[tuple[int, float, float]]]:
-    """Return the final model, and (round, loss, test accuracy) at each evaluation."""
-    x, y = with_bias(federation.features), federation.labels
-    test_x, test_y = with_bias(federation.test_features), federation.test_labels
-    w = np.zeros((federation.num_classes, x.shape[1]))
-    state = aggregator.start(federation.num_clients, w.size)
-    evaluations = []
-    for r in range(training.rounds + 1):
-        if r % training.evaluate_every == 0 or r == training.rounds:
-            loss = evaluate(w, x, y, training.l2)[0]
-            evaluations.append((r, loss, evaluate(w, test_x, test_y, 0.0)[1]))
-        if r == training.rounds:
-            break
-        joined = joiners(seed, r, levels)
-        updates = np.zeros((joined.size, w.size), np.float32)
-        for i, n in enumerate(joined):
-            own = slice(federation.offsets[n], federation.offsets[n + 1])
-            rows = batch_rows(seed, r, int(n), training.local_steps, training.batch, y[own].size)
-            update, _ = local_update(w, x[own], y[own], rows, training.rate(r), training.l2)
-            updates[i] = update.ravel()
-        w += aggregator.step(state, joined, updates, federation.weight, levels).reshape(w.shape)
-    return w, evaluations

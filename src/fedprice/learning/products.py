@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from fedprice.learning.layout import LANES, SIDE
+from fedprice.learning.prepared import LANES, SIDE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -55,26 +55,22 @@ class TheoryRate:
 
 @dataclass(frozen=True)
 class Training:
-    """How to train: multinomial logistic regression from w₀ = 0 by local SGD.
+    """How the clients train: local SGD.
 
     Parameters
     ----------
-    rounds, local_steps, batch
-        R, E and the batch size; the paper has 1,000, 100 and 24.
+    local_steps, batch
+        E and the batch size; the paper has 100 and 24.
     rate
         Learning rate as a function of the round: `Decay` or `TheoryRate`.
     l2
         Adds l2/2 ‖w‖² to every client's loss, bias included.
-    evaluate_every
-        Rounds between evaluations; the first and the last model are always evaluated.
     """
 
-    rounds: int = 1000
     local_steps: int = 100
     batch: int = 24
     rate: Callable[[int], float] = field(default_factory=Decay)
     l2: float = 0.0
-    evaluate_every: int = 10
 
     @property
     def seen(self) -> int:
@@ -82,7 +78,7 @@ class Training:
         return self.local_steps * self.batch
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_steps", "batch", "evaluate_every"):
+        for name in ("local_steps", "batch"):
             value = getattr(self, name)
             if not (isinstance(value, int | np.integer) and value >= 1):
                 raise InputError(

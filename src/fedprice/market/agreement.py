@@ -114,13 +114,23 @@ class Agreement:
 
     @property
     def run(self) -> str:
-        """The run's name."""
+        """The name that the period has in the ledger."""
         return self._any.run
 
     @property
+    def follows(self) -> str:
+        """The name of the period before this one; empty if it is the first of its run."""
+        return self._any.follows
+
+    @property
     def rounds(self) -> int:
-        """How many rounds the run has."""
+        """How many rounds the period has."""
         return self._any.rounds
+
+    @property
+    def run_rounds(self) -> int:
+        """How many rounds the whole run has."""
+        return self._any.run_rounds
 
     @property
     def task(self) -> str:

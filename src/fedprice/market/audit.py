@@ -32,7 +32,7 @@ BELOW = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 0.95])
 
 @dataclass(eq=False)
 class LevelAudit:
-    """Tests of the declared levels of a fleet, one a client, all running.
+    """Tests of the declared levels of a fleet, one per client, all running.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class LevelAudit:
     def __post_init__(self) -> None:
         self.levels = np.asarray(self.levels, np.float64)
         if self.levels.ndim != 1 or not ((self.levels > 0) & (self.levels <= 1)).all():
-            raise InputError("`levels` must lie in (0, 1], one a client.")
+            raise InputError("`levels` must lie in (0, 1], one per client.")
         if not 0 <= self.tolerance < 1:
             raise InputError(f"`tolerance` must lie in [0, 1); got {self.tolerance}.")
         low = self.levels * (1 - self.tolerance)

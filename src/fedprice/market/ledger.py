@@ -29,6 +29,7 @@ from fedprice.market.database import (
 from fedprice.market.messages import require_digest, require_name, require_unit, require_whole
 from fedprice.market.money import accrued
 from fedprice.market.offers import MOST_MONEY, Terms
+from fedprice.market.periods import require_period
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -55,13 +56,17 @@ class Delivered(NamedTuple):
     update, signature
         The hash of its arrays, and the client's signature of it; the latter is empty where nothing
         is signed.
-    weight, grad_norm
-        The weight it got, and the gradient norm that it shows, as decimal numbers.
+    weight, update_norm
+        The weight it got, and the norm of its arrays, as decimal numbers.
+    grad_norm
+        The norm of stochastic gradients that it shows, as a decimal number; empty where learning
+        rate and local steps are not known.
     """
 
     update: str
     weight: str
-    grad_norm: str
+    update_norm: str
+    grad_norm: str = ""
     signature: str = ""
 
 
@@ -187,7 +192,8 @@ class Ledger:
         Parameters
         ----------
         run, budget, rounds
-            Its name, the most it may cost in micro-units, and how many rounds it has.
+            The name of the run, or of a later period of it; the most it may cost in micro-units,
+            and how many rounds it has.
         terms
             What each client and the server agreed on.
         agreement
@@ -202,6 +208,8 @@ class Ledger:
             require_name("client", name)
         if agreement is not None and dict(terms) != agreement.terms:
             raise InputError("the terms of a run must be those of its agreement.")
+        follows = "" if agreement is None else agreement.follows
+        require_period(run, follows)
         due = {name: own.payment for name, own in terms.items()}
         needed = sum(due.values())
         if needed > budget:
@@ -218,10 +226,26 @@ class Ledger:
             "rounds": rounds,
             "budget": budget,
             "terms": [[name, own.price, own.level, own.samples] for name, own in terms.items()],
+            "follows": follows,
             "agreement": None if agreement is None else agreement.content(),
         }
         with self._database.writing() as connection:
-            append(connection, ["open", run], content, lines, ids=self._ids, run=run)
+            append(
+                connection,
+                ["open", run],
+                content,
+                lines,
+                ids=self._ids,
+                run=run,
+                first=lambda: self._require_end(connection, follows),
+            )
+
+    def _require_end(self, connection: Connection, before: str) -> None:
+        """Refuse a period that follows one that is not over."""
+        if before:
+            self._opened(connection, before)
+            if find(connection, ["settle", before]) is None:
+                raise LedgerError(f"run {before!r} is not settled, so nothing can follow it yet.")
 
     def record_round(
         self,
@@ -335,6 +359,11 @@ class Ledger:
         """Return the entry that opened a run, or None if there is none."""
         with self._reading() as connection:
             return find(connection, ["open", run])
+
+    def is_settled(self, run: str) -> bool:
+        """Return whether a run is closed."""
+        with self._reading() as connection:
+            return find(connection, ["settle", run]) is not None
 
     def rounds_done(self, run: str) -> int:
         """Return how many rounds of a run are recorded."""

@@ -29,25 +29,37 @@ from fedprice.market.money import LEVEL_ONE, MICRO, level_units, payment_units
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Commitment", "Commitments", "Offer", "Terms", "answer", "chosen_level", "make_offers"]
+__all__ = [
+    "Commitment",
+    "Commitments",
+    "Offer",
+    "Terms",
+    "answer",
+    "chosen_level",
+    "make_offers",
+    "norm_text",
+]
 
 MOST_MONEY = 1 << 62
 
 
 @dataclass(frozen=True)
 class Offer:
-    """What the server offers one client for one run.
+    """What the server offers one client for one period: rounds under one agreement.
 
     Attributes
     ----------
     run, client
-        The run's name and the client's.
+        The name that the period has in the ledger, and the client's.
+    follows
+        The name of the period before it in the same run; empty if it is the first.
     price
-        Micro-units a unit of level, for the whole run; negative if the client pays.
+        Micro-units per unit of level, for the whole period; negative if the client pays.
     level_cap
         The level that the server has budgeted for, in multiples of 2⁻³².
-    rounds, deadline
-        Rounds of the run, and the round (from 0) by whose start the commitment must be there.
+    rounds, run_rounds, deadline
+        Rounds of the period, and of the whole run; and the round (from 0) by whose start the
+        commitment must be there.
     unit
         What the money is, such as EUR.
     schema, task
@@ -60,9 +72,11 @@ class Offer:
 
     run: str
     client: str
+    follows: str
     price: int
     level_cap: int
     rounds: int
+    run_rounds: int
     deadline: int
     unit: str
     schema: dict[str, Any]
@@ -71,7 +85,7 @@ class Offer:
     coin_hash: str
 
     def __post_init__(self) -> None:
-        require_text(self, "run", "client")
+        require_text(self, "run", "client", *(["follows"] if self.follows != "" else []))
         require_unit(self.unit)
         require_hash(self, "task", "coin_hash")
         require_decimal(self, "impact")
@@ -79,6 +93,7 @@ class Offer:
         require_number(self, "price", -MOST_MONEY, MOST_MONEY)
         require_number(self, "level_cap", 0, LEVEL_ONE)
         require_number(self, "rounds", 1, 1 << 40)
+        require_number(self, "run_rounds", self.rounds, 1 << 40)
         require_number(self, "deadline", 0, self.rounds)
 
 
@@ -115,6 +130,8 @@ def make_offers(
     budgeted: Mapping[str, Terms],
     *,
     rounds: int,
+    run_rounds: int | None = None,
+    follows: str = "",
     unit: str,
     schema: ModelSchema,
     task: str,
@@ -122,16 +139,19 @@ def make_offers(
 ) -> dict[str, Signed]:
     """Return the server's signed offers, by client: its price, and the level budgeted as the cap.
 
-    The server's coin secrets follow from its private key and the offer: `coin_secret`.
+    The server's coin secrets follow from its private key and the offer: `coin_secret`. Without
+    `run_rounds` the period is the whole run.
     """
     offers = {}
     for client, terms in budgeted.items():
         offer = Offer(
             run=run,
             client=client,
+            follows=follows,
             price=terms.price,
             level_cap=terms.level,
             rounds=rounds,
+            run_rounds=run_rounds or rounds,
             deadline=0,
             unit=unit,
             schema=schema.content(),
@@ -161,19 +181,24 @@ def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: floa
     offer
         What was offered.
     cost, value, cost_exponent
-        c, v and τ of the client, which the server need not know.
+        c, v and τ of the client for the whole run, which the server need not know. A period of some
+        of its rounds costs, and is worth, that share of them.
 
     Examples
     --------
     >>> schema = ModelSchema([], [], []).content()
     >>> zero = "0" * 64
-    >>> offer = Offer("run", "alice", 8_000_000, 1 << 30, 9, 0, "EUR", schema, zero, "0.1", zero)
+    >>> offer = Offer(
+    ...     "run", "alice", "", 8_000_000, 1 << 30, 9, 9, 0, "EUR", schema, zero, "0.1", zero
+    ... )
     >>> chosen_level(offer, cost=10.0, value=0.0) / LEVEL_ONE  # at 0.4 the cap binds
     0.25
     >>> chosen_level(offer, cost=20.0, value=0.0) / LEVEL_ONE
     0.19999999995343387
     """
-    price, cap = offer.price / MICRO, offer.level_cap / LEVEL_ONE
+    # The price of a period, as if the whole run were paid so.
+    price = offer.price / MICRO * (offer.run_rounds / offer.rounds)
+    cap = offer.level_cap / LEVEL_ONE
     value_impact = value * float(offer.impact)
     best = float(best_level(price, cost, value_impact, cost_exponent))
 
@@ -187,7 +212,7 @@ def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: floa
 
 
 def answer(
-    key: SigningKey, signed: Signed, level: int, *, samples: int, grad_norm: float
+    key: SigningKey, signed: Signed, level: int, *, samples: int, grad_norm: float | None
 ) -> Signed:
     """Return a client's signed commitment to an offer, with a coin secret of its own.
 
@@ -195,7 +220,12 @@ def answer(
     among their coins.
     """
     secret = own_secret(key.private, signed.hash).hex()
-    return key.sign(Commitment(signed.hash, level, secret, samples, f"{grad_norm:.6g}"))
+    return key.sign(Commitment(signed.hash, level, secret, samples, norm_text(grad_norm)))
+
+
+def norm_text(norm: float | None) -> str:
+    """Return a declared norm as messages hold it; empty where it is to be measured."""
+    return "" if norm is None else f"{norm:.6g}"
 
 
 @dataclass(frozen=True)
@@ -206,7 +236,7 @@ class Commitment:
     ----------
     samples, grad_norm
         What the client declares of its data: its share in the model, and a bound on the norm of its
-        stochastic gradients, as a decimal number.
+        stochastic gradients, as a decimal number; empty where norms are measured.
     """
 
     offer: str
@@ -219,7 +249,7 @@ class Commitment:
         require_hash(self, "offer", "secret")
         require_number(self, "level", 0, LEVEL_ONE)
         require_number(self, "samples", 0, 1 << 53)
-        require_decimal(self, "grad_norm")
+        require_decimal(self, *(["grad_norm"] if self.grad_norm != "" else []))
 
 
 class Commitments:

@@ -13,6 +13,7 @@ from fedprice.market.audit import delivery_estimate
 from fedprice.market.ledger import Delivered, LedgerError
 from fedprice.market.messages import RefusedError
 from fedprice.market.money import LEVEL_ONE
+from fedprice.market.periods import require_period
 from fedprice.market.updates import Update, UpdateDesk, arrays_hash, shown_grad_norm
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class MarketRun:
         self._drew: dict[str, None] | None = None
         self._joined: dict[str, Delivered] = {}
         self.refused: dict[str, str] = {}
+        period = agreement.follows
+        while period:  # a copy of an earlier period's update is one, too
+            for content in ledger.progress(period)[0]:
+                self._desk.seen.update(update for update, *_ in content["joined"].values())
+            period = str((ledger.opening(period) or {}).get("follows", ""))
         for content in rounds:
             self._count(content["joined"], [*content["missed"], *content["refused"]])
             self._desk.seen.update(update for update, *_ in content["joined"].values())
@@ -77,6 +83,13 @@ class MarketRun:
         """Refuse to go on from a model that is not the one after the last recorded round."""
         if arrays_hash(arrays) != self._model:
             raise LedgerError(f"the state of run {self.agreement.run!r} has another model.")
+
+    def require_round(self, round_: int) -> None:
+        """Refuse to go on in a round that is not the one that comes next."""
+        if round_ != self.round:
+            raise LedgerError(
+                f"training is in round {round_ + 1}, the market in round {self.round + 1}."
+            )
 
     def heads(self) -> list[str]:
         """Return the clients that drew heads for this round, in the agreement's order."""
@@ -107,8 +120,7 @@ class MarketRun:
         signed: Signed,
         arrays: Sequence[npt.NDArray[Any]],
         *,
-        learning_rate: float,
-        local_steps: int,
+        reach: float | None = None,
     ) -> bool:
         """Take an update that a client sent for this round; return whether it may be used.
 
@@ -116,8 +128,9 @@ class MarketRun:
         ----------
         client, signed, arrays
             Who sent it, and what.
-        learning_rate, local_steps
-            η and E of the round: what the update shows of the client's gradients.
+        reach
+            η E of the round, learning rate times local steps, where they are known: an update then
+            shows a norm of the client's gradients.
         """
         if client in self._joined or not self._is_asked(client):
             return False
@@ -127,10 +140,14 @@ class MarketRun:
             self.refuse(client, str(error))
             return False
         self.refused.pop(client, None)  # what came before may have been somebody else's
-        shown = shown_grad_norm(norm, learning_rate, local_steps)
+        shown = "" if reach is None else f"{shown_grad_norm(norm, reach):.6g}"
         update: Update = signed.open(Update, signed.key)
         self._joined[client] = Delivered(
-            update.arrays, repr(self.weight(client)), f"{shown:.6g}", signed.signature.hex()
+            update.arrays,
+            repr(self.weight(client)),
+            f"{norm:.6g}",
+            shown,
+            signed.signature.hex(),
         )
         return True
 
@@ -174,6 +191,9 @@ def fund_run(ledger: Ledger, agreement: Agreement, budget: int) -> None:
     """Bring in what a new run needs, for simulations: the budget, and what payers owe."""
     if ledger.opening(agreement.run) is not None:
         return
+    require_period(agreement.run, agreement.follows)
+    if agreement.follows and not ledger.is_settled(agreement.follows):
+        return  # it cannot be opened yet
     if sum(terms.payment for terms in agreement.terms.values()) > budget:
         return  # it cannot be opened
     if budget > 0:

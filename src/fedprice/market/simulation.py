@@ -8,58 +8,57 @@ run can be repeated, and a stopped one goes on from the ledger to the same model
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-from functools import cached_property
+from contextlib import closing
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.clients import WEIGHT_TOLERANCE
 from fedprice.errors import InputError
-from fedprice.learning import HorvitzThompson, Training, run_fingerprint, simulate
-from fedprice.learning.participation import deliveries
 from fedprice.market.agreement import Agreement
-from fedprice.market.ledger import LedgerError
+from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
-from fedprice.market.money import (
-    LEVEL_ONE,
-    level_units,
-    micro_units,
-    price_units,
-    whole_payments,
-)
-from fedprice.market.offers import Commitments, Offer, Terms, answer, chosen_level, make_offers
+from fedprice.market.money import micro_units
+from fedprice.market.offers import Commitments, Offer, answer, chosen_level, make_offers
+from fedprice.market.participation import market_rounds, state_after
+from fedprice.market.periods import rounds_before
 from fedprice.market.run import MarketRun, fund_run
+from fedprice.market.terms import budgeted_terms
 from fedprice.market.updates import Update, arrays_hash
-from fedprice.pricing import Status
+from fedprice.rounds.aggregation import aggregator_of, usual_aggregator
+from fedprice.rounds.server_step import Plain
+from fedprice.rounds.simulation import Driver, probabilities, run_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
-    from fedprice.data import Federation
-    from fedprice.learning import Clock, History
-    from fedprice.learning.aggregation import State
-    from fedprice.market.ledger import Ledger
+    from fedprice.arrays import BoolArray, IntArray
+    from fedprice.learning import Clock, Task
     from fedprice.pricing import Outcome
+    from fedprice.rounds import Aggregator, History, ServerStep
 
-
-__all__ = ["agree", "budgeted_terms", "simulate_market", "simulation_key"]
+__all__ = ["agree", "simulate_market", "simulation_key"]
 
 
 def simulate_market(
-    federation: Federation,
+    task: Task,
     outcome: Outcome,
     *,
-    ledger: Ledger,
+    ledger: Ledger | str,
     run: str,
-    training: Training | None = None,
+    rounds: int | None = None,
+    follows: str = "",
+    seed: int = 0,
+    aggregator: Aggregator | None = None,
+    server_step: ServerStep | None = None,
     delivery: npt.ArrayLike = 1.0,
     norm_cap: float = math.inf,
     clock: Clock | None = None,
-    seed: int = 0,
+    evaluate_every: int = 10,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> History:
@@ -67,76 +66,112 @@ def simulate_market(
 
     Parameters
     ----------
-    federation, outcome
-        The clients' data, and the prices and levels to offer them.
+    task, outcome
+        What is learned, and the prices and levels to offer its clients.
     ledger, run
-        Where to record, and under which name. The server and payers bring in what they need.
-    training, clock, threads, progress
+        Where to record, a ledger or its URL or file, and under which name. The server and payers
+        bring in what they need.
+    rounds
+        Rounds under this agreement, at most those of the outcome's game: a period of fewer rounds
+        pays that share. By default all of them.
+    follows
+        The name of the period before, whose model goes on; `run` is then its `next_period`.
+    seed
+        Determines keys, and with them coins, and everything random in training.
+    aggregator, server_step, clock, evaluate_every, threads, progress
         As for `simulate`.
     delivery
         The probability that a client that drew heads delivers, shape (num_clients,) or a scalar;
         the server does not know it and learns it from what it sees.
     norm_cap
         The largest norm of an update that is accepted.
-    seed
-        Determines keys, and with them coins, and batches.
 
     Examples
     --------
     >>> from fedprice import Bound, Clients, Game, solve
     >>> from fedprice.data.synthetic import synthetic
+    >>> from fedprice.learning import LogisticRegression, Training
     >>> from fedprice.market.ledger import Ledger
-    >>> federation = synthetic(num_clients=4, samples=400)
-    >>> clients = Clients(samples=federation.samples, grad_norm=2, cost=[3, 4, 5, 6], value=0)
+    >>> task = LogisticRegression(synthetic(num_clients=4, samples=400), Training(local_steps=5))
+    >>> clients = Clients(samples=task.samples, grad_norm=2, cost=[3, 4, 5, 6], value=0)
     >>> outcome = solve(Game(clients, bound=Bound(alpha=3, rounds=20), budget=8))
     >>> ledger = Ledger("sqlite://")
-    >>> training = Training(rounds=20, local_steps=5)
-    >>> history = simulate_market(
-    ...     federation, outcome, ledger=ledger, run="first", training=training
-    ... )
+    >>> history = simulate_market(task, outcome, ledger=ledger, run="first")
     >>> len(ledger.verify().hashes), ledger.balance("treasury"), sum(ledger.balances().values())
     (24, 0, 0)
     """
-    training = training or Training()
+    if not isinstance(ledger, Ledger):
+        with closing(Ledger(ledger)) as opened:
+            return simulate_market(
+                task, outcome, ledger=opened, run=run, rounds=rounds, follows=follows, seed=seed,
+                aggregator=aggregator, server_step=server_step, delivery=delivery,
+                norm_cap=norm_cap, clock=clock, evaluate_every=evaluate_every, threads=threads,
+                progress=progress,
+            )  # fmt: skip
+    total = outcome.game.bound.rounds
+    rounds = total if rounds is None else rounds
+    done = rounds_before(ledger, follows)
+    driver = Driver(task, rounds, seed, evaluate_every, clock, threads, progress, done)
+    if done + rounds > total:
+        raise InputError(
+            f"`rounds` must be at most {total - done}: the outcome was priced for {total} rounds, "
+            f"of which {done} are done; got {rounds}."
+        )
     names = [str(name) for name in outcome.game.clients.ids]
-    if len(names) != federation.num_clients:
-        raise InputError(f"`outcome` must have {federation.num_clients} clients; got {len(names)}.")
+    _require_same_clients(outcome, task)
+    rho = probabilities("delivery", delivery, task.num_clients)
     keys = {name: simulation_key(seed, f"client {name}") for name in names}
-    model = [np.zeros((federation.num_classes, federation.features.shape[1] + 1), np.float32)]
-    rho = np.broadcast_to(np.asarray(delivery, np.float64), len(names))
+    before = state_after(ledger, follows, task.layout) if follows else None
+    if aggregator is None and outcome.aggregator is not None:
+        aggregator = aggregator_of(outcome.aggregator)
+    aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
     agreement = agree(
         outcome,
         run=run,
-        rounds=training.rounds,
+        rounds=rounds,
+        follows=follows,
         unit=ledger.unit,
         server=simulation_key(seed, "server"),
         keys=keys,
-        samples=federation.samples,
-        schema=ModelSchema.of(model, ["weights"]),
+        samples=task.samples,
+        schema=ModelSchema.of(task.layout.arrays(task.layout.flat(task.initial)), task.names),
+        # Not the server step: a run that diverges may go on with another one.
         task=run_fingerprint(
-            federation,
-            rho,
-            training=training,
-            aggregator=HorvitzThompson(),
-            clock=clock,
-            seed=seed,
+            task, 1.0, delivery=rho, rounds=rounds, seed=seed, aggregator=aggregator, clock=clock
         ),
     )
-    budget = micro_units(outcome.game.budget)
+    budget = int(Fraction(micro_units(outcome.game.budget) * rounds, total))
     fund_run(ledger, agreement, budget)
     market = MarketRun(ledger, agreement, budget, norm_cap=norm_cap)
-    history = simulate(
-        federation,
-        np.array([agreement.terms[name].level / LEVEL_ONE for name in names]),
-        training=training,
-        clock=clock,
-        seed=seed,
-        threads=threads,
-        participation=_MarketParticipation(market, training, keys, rho, seed),
-        progress=progress,
+    loop = market_rounds(
+        market,
+        task.initial,
+        aggregator=aggregator,
+        server_step=server_step,
+        admit=_Signing(market, task, keys, done),
+        before=before,
     )
+    history = driver.run(loop, rho)
     market.settle()
     return history
+
+
+def _require_same_clients(outcome: Outcome, task: Task) -> None:
+    """Refuse an outcome whose clients are not those of the task, in its order."""
+    clients = outcome.game.clients
+    if len(clients) != task.num_clients:
+        raise InputError(f"`outcome` must have {task.num_clients} clients; got {len(clients)}.")
+    names = tuple(str(name) for name in clients.ids)
+    if names != task.ids and set(names) == set(task.ids):
+        raise InputError("the clients of `outcome` must be in the order of the task's `ids`.")
+    apart = np.abs(clients.weight - task.weight) > WEIGHT_TOLERANCE
+    if apart.any():
+        n = int(np.argmax(apart))
+        raise InputError(
+            f"the clients of `outcome` must have the task's shares of samples; client {names[n]!r} "
+            f"has {clients.weight[n]:.6g}, not {task.weight[n]:.6g}. Price the task's clients, in "
+            "its order."
+        )
 
 
 def agree(
@@ -144,6 +179,7 @@ def agree(
     *,
     run: str,
     rounds: int,
+    follows: str = "",
     unit: str,
     server: SigningKey,
     keys: dict[str, SigningKey],
@@ -156,8 +192,10 @@ def agree(
     offers = make_offers(
         server,
         run,
-        dict(zip(names, budgeted_terms(outcome, samples), strict=True)),
+        dict(zip(names, budgeted_terms(outcome, samples, rounds=rounds), strict=True)),
         rounds=rounds,
+        run_rounds=game.bound.rounds,
+        follows=follows,
         unit=unit,
         schema=schema,
         task=task,
@@ -183,103 +221,25 @@ def agree(
     return Agreement.seal(server, offers, desk)
 
 
-def budgeted_terms(outcome: Outcome, samples: npt.NDArray[Any]) -> list[Terms]:
-    """Return an outcome in whole numbers: its levels as caps, its prices to the micro-unit.
-
-    Payments at the caps add up exactly to what the outcome spends, at most the budget.
-    """
-    if outcome.status is Status.INFEASIBLE:
-        raise InputError("an infeasible outcome cannot be offered; raise the budget.")
-    if not outcome.posts_prices:
-        raise InputError(
-            f"scheme {outcome.scheme!r} offers no prices, so it is no market. Choose another one."
-        )
-    # Levels are rounded down, but a payer's up: what it brings in was counted on.
-    caps = [level_units(float(level)) for level in outcome.levels]
-    caps = [
-        cap + int(price < 0 and 0 < cap < LEVEL_ONE)
-        for cap, price in zip(caps, outcome.prices, strict=True)
-    ]
-    exact = zip(outcome.prices, caps, strict=True)
-    whole = whole_payments(
-        (float(price) * (cap / LEVEL_ONE) for price, cap in exact),
-        most=micro_units(outcome.game.budget),
-    )
-    return [
-        Terms(price_units(payment, cap), cap, int(own))
-        for payment, cap, own in zip(whole, caps, samples, strict=True)
-    ]
-
-
-class _MarketParticipation:
-    """Lets a market decide who takes part in the engine's rounds, clients signing as they would."""
+class _Signing:
+    """Signs each update as its client would, and has the market check it."""
 
     def __init__(
-        self,
-        market: MarketRun,
-        training: Training,
-        keys: dict[str, SigningKey],
-        delivery: FloatArray,
-        seed: int,
+        self, market: MarketRun, task: Task, keys: dict[str, SigningKey], done: int
     ) -> None:
-        self._market, self._training = market, training
-        self._keys, self._delivery, self._seed = keys, delivery, seed
-        self._names = list(keys)
+        self._market, self._task, self._layout = market, task, task.layout
+        self._keys, self._names, self._done = keys, list(keys), done
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        return {name: n for n, name in enumerate(self._names)}
-
-    def restore(self) -> State | None:
-        """Return what the ledger kept with the last round."""
-        kept = self._market.state
-        if kept is None:
-            return None
-        with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
-            state = {name: stored[name] for name in stored.files}
-        rows, columns = self._market.agreement.schema.shapes[0]
-        self._market.require_model([state["model"][:rows, :columns].astype(np.float32)])
-        return state
-
-    def heads(self, round_: int) -> IntArray:
-        """Return the clients whose shared coin shows heads."""
-        if round_ != self._market.round:
-            there = self._market.round
-            raise LedgerError(f"the engine is in round {round_}, the market in round {there}.")
-        return np.array([self._numbers[name] for name in self._market.heads()], np.int64)
-
-    def delivering(self, round_: int, heads: IntArray) -> IntArray:
-        """Return those of them whose update arrives."""
-        return heads[deliveries(self._seed, round_, heads) < self._delivery[heads]]
-
-    def arrival(self) -> FloatArray:
-        """Return q ρ of each client, ρ as far as it is known."""
-        return np.array([self._market.arrival(name) for name in self._names])
-
-    def admit(
-        self, round_: int, clients: IntArray, updates: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.bool_]:
-        """Sign each update as its client, and have the market check it."""
-        market, training = self._market, self._training
+    def __call__(self, round_: int, clients: IntArray, updates: npt.NDArray[Any]) -> BoolArray:
+        market, reach = self._market, self._task.reach(self._done + round_)
         admitted = np.zeros(clients.size, np.bool_)
-        for slot, n in enumerate(clients):
-            name, arrays = self._names[n], [updates[slot]]
+        for slot, n in enumerate(clients.tolist()):
+            name, arrays = self._names[n], self._layout.arrays(updates[slot])
             content = Update(market.agreement.run, name, round_, arrays_hash(arrays))
             admitted[slot] = market.accept(
-                name,
-                self._keys[name].sign(content),
-                arrays,
-                learning_rate=training.rate(round_),
-                local_steps=training.local_steps,
+                name, self._keys[name].sign(content), arrays, reach=reach
             )
         return admitted
-
-    def close(self, round_: int, model: npt.NDArray[np.float32], state: State) -> None:
-        """Record the round, with what a stopped run needs to go on."""
-        kept = io.BytesIO()
-        named: dict[str, Any] = dict(state)
-        np.savez(kept, **named)
-        self._market.close_round(arrays_hash([model]), kept.getvalue())
 
 
 def simulation_key(seed: int, whose: str) -> SigningKey:

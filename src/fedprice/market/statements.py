@@ -20,7 +20,7 @@ MONEY: Any = pl.Decimal(38, 6)
 
 
 def runs_of(ledger: Ledger) -> pl.DataFrame:
-    """Return the runs of a ledger that verifies, one a row."""
+    """Return the runs of a ledger that verifies, one per row; later periods of a run follow it."""
     report = ledger.verify()
     rows = []
     for name, run in report.runs.items():
@@ -29,6 +29,7 @@ def runs_of(ledger: Ledger) -> pl.DataFrame:
         rows.append(
             {
                 "run": name,
+                "follows": run.follows or None,
                 "status": "settled" if run.settled else "open",
                 "rounds": run.rounds,
                 "done": run.done,
@@ -43,7 +44,7 @@ def runs_of(ledger: Ledger) -> pl.DataFrame:
                 "model": run.model,
             }
         )
-    schema: dict[str, Any] = {"run": pl.String, "status": pl.String}
+    schema: dict[str, Any] = dict.fromkeys(("run", "follows", "status"), pl.String)
     schema |= dict.fromkeys(("rounds", "done", "clients"), pl.Int64)
     schema |= dict.fromkeys(("budget", "paid_out", "paid_in", "escrow"), MONEY)
     schema |= dict.fromkeys(("joined", "missed", "refused"), pl.Int64) | {"model": pl.String}
@@ -51,10 +52,11 @@ def runs_of(ledger: Ledger) -> pl.DataFrame:
 
 
 def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
-    """Return the clients of a run in a ledger that verifies, one a row, and the run.
+    """Return the clients of a run in a ledger that verifies, one per row, and the run.
 
-    `grad_norm` is what a client declared, and `shown` the root mean square of what its updates
-    prove: one that shows more has declared too little.
+    `update_norm` is the root mean square norm of a client's accepted updates. `grad_norm` is what
+    it declared, and `shown` the root mean square of the gradient norms that its updates prove,
+    where learning rate and local steps are known: one that shows more has declared too little.
     """
     found, whole = ledger.verified()
     if run not in found.runs:
@@ -62,15 +64,17 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
         raise InputError(f"{ledger.name} has no run {run!r}. {hint}")
     entries = [e for e in whole if e.content["of"][:1] == [run] and e.content["kind"] != "deposit"]
     report, agreement = found.runs[run], entries[0].content["agreement"]
-    squares = dict.fromkeys(report.clients, 0.0)
+    norms: dict[str, list[float]] = {name: [] for name in report.clients}
+    shown: dict[str, list[float]] = {name: [] for name in report.clients}
     for entry in entries:
-        for name, (_, _, shown, _) in entry.content.get("joined", {}).items():
-            squares[name] += float(shown) ** 2
+        for name, (_, _, norm, gradient, _) in entry.content.get("joined", {}).items():
+            norms[name].append(float(norm))
+            shown[name] += [float(gradient)] if gradient else []
     rows = []
     for name, own in report.clients.items():
-        declared = None
+        declared = ""
         if agreement is not None:
-            declared = float(json.loads(agreement["clients"][name]["commitment"])["grad_norm"])
+            declared = json.loads(agreement["clients"][name]["commitment"])["grad_norm"]
         rows.append(
             {
                 "client": name,
@@ -82,14 +86,19 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
                 "missed": own.missed,
                 "refused": own.refused,
                 "paid": money(own.paid),
-                "grad_norm": declared,
-                "shown": (squares[name] / own.joined) ** 0.5 if own.joined else None,
+                "update_norm": _root_mean_square(norms[name]),
+                "grad_norm": float(declared) if declared else None,
+                "shown": _root_mean_square(shown[name]),
             }
         )
     schema = {"client": pl.String, "price": MONEY, "level": pl.Float64, "agreed": MONEY}
     schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
-    schema |= {"paid": MONEY, "grad_norm": pl.Float64, "shown": pl.Float64}
+    schema |= {"paid": MONEY} | dict.fromkeys(("update_norm", "grad_norm", "shown"), pl.Float64)
     return pl.DataFrame(rows, schema=schema), report
+
+
+def _root_mean_square(values: list[float]) -> float | None:
+    return (sum(x * x for x in values) / len(values)) ** 0.5 if values else None
 
 
 def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -100,7 +109,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
     """
     account, balance = f"client:{client}", 0
     rows, known = [], set[str]()
-    inside: set[str] = set()
+    inside: dict[str, dict[str, Any]] = {}  # by name: how the client's periods were opened
     report, whole = ledger.verified()
     for entry in whole:
         content = entry.content
@@ -109,7 +118,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
             names = {name for name, *_ in content["terms"]}
             known |= names
             if client in names:
-                inside.add(content["of"][0])
+                inside[content["of"][0]] = content
         amount = sum(m for a, m in entry.postings if a == account)
         concerned = content["kind"] in ("open", "round", "settle") and content["of"][0] in inside
         if not (concerned or amount):
@@ -117,6 +126,8 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
         balance += amount
         event, note = _event(content, client)
         of = content["of"]
+        if event == "opened" and (before := inside.get(content["follows"])) is not None:
+            note += f"; in the period before: {_offered(before, client)}"
         rows.append(
             {
                 "entry": entry.number,
@@ -162,13 +173,7 @@ def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
     if kind == "settle":
         return "settled", f"after {content['rounds']} rounds"
     if kind == "open":
-        _, price, level, _ = next(terms for terms in content["terms"] if terms[0] == client)
-        offered = f"offered a price of {money(price)}"
-        if content["agreement"] is not None:
-            offer = json.loads(content["agreement"]["clients"][client]["offer"])
-            offered += f" up to level {offer['level_cap'] / LEVEL_ONE:.6f}"
-        chose = f"chose level {level / LEVEL_ONE:.6f}"
-        return "opened", f"{offered} for {content['rounds']} rounds, {chose}"
+        return "opened", _offered(content, client)
     if client in content["refused"]:
         return "refused", str(content["refused"][client])
     if client in content["missed"]:
@@ -177,6 +182,17 @@ def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
         weight = content["joined"][client][1]
         return "joined", f"weight {float(weight):.4g}"
     return "tails", ""
+
+
+def _offered(content: dict[str, Any], client: str) -> str:
+    """Return what a client was offered for a period, and chose."""
+    _, price, level, _ = next(terms for terms in content["terms"] if terms[0] == client)
+    offered = f"offered a price of {money(price)}"
+    if content["agreement"] is not None:
+        offer = json.loads(content["agreement"]["clients"][client]["offer"])
+        offered += f" up to level {offer['level_cap'] / LEVEL_ONE:.6f}"
+    chose = f"chose level {level / LEVEL_ONE:.6f}"
+    return f"{offered} for {content['rounds']} rounds, {chose}"
 
 
 def postings_of(chain: list[Entry]) -> pl.DataFrame:

@@ -143,14 +143,15 @@ class UpdateDesk:
         return norm
 
 
-def shown_grad_norm(update_norm: float, learning_rate: float, local_steps: int) -> float:
+def shown_grad_norm(update_norm: float, reach: float) -> float:
     """Return the least gradient norm that an update proves: ‖w_n − w‖ ≤ η E G (Assumption 3).
 
-    A client whose update shows more than the G that it declared has declared too little.
+    `reach` is η E, learning rate times local steps. A client whose update shows more than the G
+    that it declared has declared too little.
 
     Examples
     --------
-    >>> shown_grad_norm(update_norm=5.0, learning_rate=0.1, local_steps=10)
+    >>> shown_grad_norm(update_norm=5.0, reach=0.1 * 10)
     5.0
     """
-    return update_norm / (learning_rate * local_steps)
+    return update_norm / reach

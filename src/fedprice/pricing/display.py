@@ -68,7 +68,8 @@ def infeasible_line(outcome: Outcome) -> str:
     up = Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(outcome.least_budget)
     # Where a level of 0 is the cheapest, any budget above suffices but that one does not.
     bound = "above" if (outcome.levels == 0).any() else "of at least"
-    advice = " or lower the floors" if outcome.game.clients.level_min.any() else ""
+    floors = " or lower the floors (level_min, a larger max_weight)"
+    advice = floors if outcome.game.clients.level_min.any() else ""
     return (
         f"infeasible: {scheme} needs a budget {bound} {float(up):.6g}; got {budget}. "
         f"Raise the budget{advice}."
@@ -86,6 +87,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("spend", f"{number(spend)} of {number(outcome.game.budget)}"),
         ("expected loss", f"{number(outcome.expected_loss)} above full participation"),
         ("mean level", number(float(outcome.levels.mean()))),
+        ("largest weight", f"{number(outcome.largest_weight)} (weight / level)"),
         ("payers", f"{number(payers)} of {_clients(count)}"),
     ]
     if outcome.multiplier:

@@ -101,7 +101,7 @@ class Outcome:
     least_budget: float
     iterations: int
     posts_prices: bool = True
-    aggregator: str = "horvitz-thompson"
+    aggregator: str | None = None
 
     @classmethod
     def from_prices(
@@ -196,6 +196,13 @@ class Outcome:
     def payers(self) -> int:
         """Number of clients with a negative price: they pay the server."""
         return int((self.prices < 0).sum())
+
+    @property
+    def largest_weight(self) -> float:
+        """The largest weight a_n / q_n that an update can get; infinite if somebody is left out."""
+        weight = self.game.clients.weight
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return float(np.where(weight > 0, weight / self.levels, 0.0).max())
 
     @property
     def sign_threshold(self) -> float:

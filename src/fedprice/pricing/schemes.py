@@ -5,20 +5,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from fedprice.errors import InputError, nearest, precision_error
 from fedprice.pricing.outcome import Outcome
+from fedprice.python_files import function_failed, load_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import ModuleType
 
     from fedprice.game import Game
 
@@ -42,7 +39,8 @@ class Scheme:
         Whether it offers each client a price and leaves the level to the client. Only such a scheme
         can be run as a market.
     aggregator
-        The name of the aggregator that trains under its prices.
+        The name of the aggregator that trains under its prices; None for the one that suits the
+        task.
 
     Examples
     --------
@@ -52,14 +50,14 @@ class Scheme:
     >>> clients = fp.Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=0)
     >>> game = fp.Game(clients, bound=fp.Bound(alpha=2, rounds=1000), budget=3)
     >>> flat = fp.Scheme("flat", lambda game: fp.Outcome.from_prices(game, 1.0, scheme="flat"))
-    >>> flat(game).aggregator
-    'horvitz-thompson'
+    >>> flat(game).posts_prices
+    True
     """
 
     name: str
     function: Function
     posts_prices: bool = True
-    aggregator: str = "horvitz-thompson"
+    aggregator: str | None = None
 
     def __call__(self, game: Game) -> Outcome:
         """Return the outcome of a game, which carries the scheme's name and properties."""
@@ -83,7 +81,7 @@ SCHEMES: dict[str, Scheme] = {}
 
 
 def scheme(
-    name: str, *, posts_prices: bool = True, aggregator: str = "horvitz-thompson"
+    name: str, *, posts_prices: bool = True, aggregator: str | None = None
 ) -> Callable[[FunctionT], FunctionT]:
     """Register a function as the scheme of this name, by which `solve` finds it.
 
@@ -146,23 +144,19 @@ def find_scheme(name: str) -> Scheme:
     """
     if name in SCHEMES:
         return SCHEMES[name]
-    path, colon, attribute = str(name).rpartition(":")
-    if not colon:
+    if ":" not in str(name):
         raise InputError(f"there is no scheme {name!r}. {nearest(str(name), SCHEMES)}")
-    module = _load(name, path)
-    found = getattr(module, attribute, None)
-    if not callable(found):
-        raise InputError(f"there is no scheme {name!r}: {path} has no function {attribute!r}.")
+    found = load_function(name, "scheme")
     own = next((one for one in SCHEMES.values() if one.function is found), None)
     if own is None:
-        own = found if isinstance(found, Scheme) else Scheme(attribute, found)
+        own = found if isinstance(found, Scheme) else Scheme(name.rpartition(":")[2], found)
     function = own.function
 
     def guarded(game: Game) -> Outcome:
         try:
             return function(game)
         except (Exception, SystemExit) as error:
-            raise _failed(name, error) from error
+            raise function_failed(name, "scheme", error) from error
 
     return replace(own, function=guarded)
 
@@ -188,21 +182,3 @@ def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme
             )
         known.add(found[-1].name)
     return found
-
-
-def _load(name: str, path: str) -> ModuleType:
-    """Run a Python file and return it as a module."""
-    spec = importlib.util.spec_from_file_location(f"fedprice_scheme_{Path(path).stem}", path)
-    if spec is None or spec.loader is None or not Path(path).is_file():
-        raise InputError(f"there is no scheme {name!r}: no Python file {path}.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise _failed(name, error) from error
-    return module
-
-
-def _failed(name: str, error: BaseException) -> InputError:
-    return InputError(f"scheme {name!r} failed: {type(error).__name__}: {error}.")

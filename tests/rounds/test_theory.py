@@ -7,13 +7,14 @@ import numpy.typing as npt
 import pytest
 
 from fedprice import Bound, Clients
-from fedprice.calibrate import theory_constants
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
-from fedprice.learning import TheoryRate, Training, oracle, simulate_runs
+from fedprice.learning import LogisticRegression, TheoryRate, Training, oracle
 from fedprice.learning.draws import batch_rows, coin_uniforms
-from fedprice.learning.layout import padded
 from fedprice.learning.optimum import best_loss, optimum
+from fedprice.learning.prepared import padded
+from fedprice.learning.theory import theory_constants
+from fedprice.rounds import simulate_runs
 
 FloatArray = npt.NDArray[np.float64]
 L2, STEPS = 0.5, 5
@@ -29,9 +30,9 @@ class Problem(NamedTuple):
 @pytest.fixture(scope="module")
 def problem() -> Problem:
     federation = synthetic(num_clients=6, samples=400, seed=4)
-    smoothness = theory_constants(federation, Training(l2=L2)).smoothness
+    smoothness = theory_constants(LogisticRegression(federation, Training(l2=L2))).smoothness
     rate = TheoryRate(smoothness, L2, STEPS)
-    training = Training(rounds=200, local_steps=STEPS, rate=rate, l2=L2, evaluate_every=50)
+    training = Training(local_steps=STEPS, rate=rate, l2=L2)
     return Problem(federation, training, smoothness)
 
 
@@ -76,7 +77,12 @@ def test_theorem_1_bounds_the_loss(problem: Problem) -> None:
     )
     gaps = {}
     for name, levels in (("low", LEVELS), ("full", np.ones(6))):
-        histories = simulate_runs(federation, [(levels, s) for s in range(40)], training=training)
+        histories = simulate_runs(
+            LogisticRegression(federation, training),
+            [(levels, s) for s in range(40)],
+            rounds=200,
+            evaluate_every=50,
+        )
         grad_norm = np.max([h.grad_norm_max for h in histories], axis=0)
         clients = Clients(samples=federation.samples, grad_norm=grad_norm, cost=1, value=0)
         rounds = histories[0].rounds[1:]

@@ -6,6 +6,7 @@ import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,28 +15,24 @@ import pytest
 from fedprice import InputError
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
-from fedprice.learning import (
+from fedprice.learning import Clock, Decay, LogisticRegression, Training, oracle
+from fedprice.learning.draws import DELIVERIES, batch_rows, joiners, key, uniform
+from fedprice.rounds import (
+    AGGREGATORS,
     Aggregator,
-    Clock,
-    Decay,
     Difference,
-    DivergedError,
-    FedAvg,
     History,
     HorvitzThompson,
-    Training,
-    engine,
-    oracle,
     simulate,
     simulate_runs,
 )
-from fedprice.learning.draws import DELIVERIES, batch_rows, joiners, key, uniform
-from fedprice.learning.layout import prepared
+from fedprice.rounds.oracle import train
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
 LEVELS = np.linspace(0.2, 0.9, 8)
-TRAINING = Training(rounds=12, local_steps=20, evaluate_every=5)
+TRAINING = Training(local_steps=20)
+ROUNDS: dict[str, Any] = {"rounds": 12, "evaluate_every": 5}
 
 
 def many_features() -> Federation:
@@ -57,49 +54,59 @@ def federation(request: pytest.FixtureRequest) -> Federation:
     return synthetic(num_clients=8, samples=1200, seed=2) if few else many_features()
 
 
+@pytest.fixture(scope="module")
+def task(federation: Federation) -> LogisticRegression:
+    return LogisticRegression(federation, TRAINING)
+
+
 def same(one: History, other: History) -> bool:
-    names = ("rounds", "loss", "accuracy", "time", "joined", "largest_weight", "model")
-    return all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names) and all(
-        np.array_equal(getattr(one, n), getattr(other, n), equal_nan=True)
-        for n in ("grad_norm", "grad_norm_max")
+    names = ("rounds", "loss", "accuracy", "time", "joined", "largest_weight")
+    return (
+        all(np.array_equal(getattr(one, n), getattr(other, n)) for n in names)
+        and all(
+            np.array_equal(getattr(one, n), getattr(other, n), equal_nan=True)
+            for n in ("update_norm", "grad_norm", "grad_norm_max")
+        )
+        and all(map(np.array_equal, one.model, other.model))
     )
 
 
-@pytest.mark.parametrize("aggregator", [HorvitzThompson(), FedAvg(), Difference()])
+@pytest.mark.parametrize("aggregator", AGGREGATORS.values())
 @pytest.mark.parametrize("l2", [0.0, 0.01])
 @pytest.mark.parametrize("batch", [24, 7])
 def test_engine_is_the_oracle(
     federation: Federation, aggregator: Aggregator, l2: float, batch: int
 ) -> None:
-    training = replace(TRAINING, l2=l2, batch=batch)
-    history = simulate(federation, LEVELS, training=training, aggregator=aggregator, seed=4)
-    model, evaluations = oracle.train(federation, LEVELS, training, aggregator, 4)
+    task = LogisticRegression(federation, replace(TRAINING, l2=l2, batch=batch))
+    history = simulate(task, LEVELS, aggregator=aggregator, seed=4, **ROUNDS)
+    model, evaluations = train(task, LEVELS, aggregator, seed=4, **ROUNDS)
     assert history.rounds.tolist() == [r for r, _, _ in evaluations] == [0, 5, 10, 12]
     assert history.loss == pytest.approx([loss for _, loss, _ in evaluations], abs=2e-5)
     assert history.accuracy == pytest.approx([a for _, _, a in evaluations], abs=0.01)
-    assert np.abs(history.model - model).max() < 1e-5 * np.abs(model).max()
+    assert np.abs(history.model[0] - model).max() < 1e-5 * np.abs(model).max()
 
 
 def test_both_forms_are_used_and_agree() -> None:
     """Few samples take the Gram form, many the direct one; both give the oracle's update."""
-    federation = many_features()
-    training = Training(rounds=1, local_steps=100, l2=0.01)
-    at = prepared(federation, training.seen).gram_at
+    task = LogisticRegression(many_features(), Training(local_steps=100, l2=0.01))
+    at = task.prepare().gram_at
     assert (at >= 0).any()
     assert (at < 0).any()
-    history = simulate(federation, 1.0, training=training, seed=1)
-    model, _ = oracle.train(federation, np.ones(8), training, HorvitzThompson(), 1)
-    assert np.abs(history.model - model).max() < 2e-5 * np.abs(model).max()
+    history = simulate(task, 1.0, rounds=1, seed=1)
+    model, _ = train(task, np.ones(8), HorvitzThompson(), rounds=1, seed=1, evaluate_every=1)
+    assert np.abs(history.model[0] - model).max() < 2e-5 * np.abs(model).max()
 
 
 def test_gradient_norms_are_the_oracles(federation: Federation) -> None:
-    history = simulate(federation, 1.0, training=Training(rounds=1, local_steps=30, l2=0.1))
+    task = LogisticRegression(federation, Training(local_steps=30, l2=0.1))
+    history = simulate(task, 1.0, rounds=1)
     x = oracle.with_bias(federation.features)
     for n in range(8):
         own = slice(federation.offsets[n], federation.offsets[n + 1])
         rows = batch_rows(0, 0, n, 30, 24, int(federation.samples[n]))
         start = np.zeros((federation.num_classes, x.shape[1]))
-        _, squares = oracle.local_update(start, x[own], federation.labels[own], rows, 0.1, 0.1)
+        update, squares = oracle.local_update(start, x[own], federation.labels[own], rows, 0.1, 0.1)
+        assert history.update_norm[n] == pytest.approx(np.linalg.norm(update), rel=1e-4)
         assert history.grad_norm[n] == pytest.approx(np.sqrt(squares.mean()), rel=1e-4)
         assert history.grad_norm_max[n] == pytest.approx(np.sqrt(squares.max()), rel=1e-4)
 
@@ -119,54 +126,41 @@ def test_gradient_by_differences() -> None:
         assert g[i] == pytest.approx(rise / 2e-6, abs=1e-7)
 
 
-def test_threads_and_company_do_not_change_a_bit(federation: Federation) -> None:
-    settings = {"training": TRAINING, "aggregator": Difference()}
-    alone = simulate(federation, LEVELS, seed=3, threads=1, **settings)  # type: ignore[arg-type]
+def test_threads_and_company_do_not_change_a_bit(task: LogisticRegression) -> None:
+    settings = ROUNDS | {"aggregator": Difference()}
+    alone = simulate(task, LEVELS, seed=3, threads=1, **settings)
     for threads in (2, 5):
-        other = simulate(federation, LEVELS, seed=3, threads=threads, **settings)  # type: ignore[arg-type]
+        other = simulate(task, LEVELS, seed=3, threads=threads, **settings)
         assert same(alone, other)
-    many = simulate_runs(federation, [(LEVELS, 3), (LEVELS, 4), (0.5, 3)], **settings)  # type: ignore[arg-type]
+    many = simulate_runs(task, [(LEVELS, 3), (LEVELS, 4), (0.5, 3)], **settings)
     assert same(alone, many[0])
     assert not same(alone, many[1])
 
 
-def test_resumed_is_uninterrupted(federation: Federation, tmp_path: Path) -> None:
+def test_resumed_is_uninterrupted(task: LogisticRegression, tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
 
     def stop(done: int) -> None:
         if done == 8:
             raise KeyboardInterrupt
 
-    settings = {"training": TRAINING, "aggregator": Difference(), "seed": 3}
-    whole = simulate(federation, LEVELS, **settings)  # type: ignore[arg-type]
+    settings = ROUNDS | {"aggregator": Difference(), "seed": 3}
+    whole = simulate(task, LEVELS, **settings)
     with pytest.raises(KeyboardInterrupt):
-        simulate(federation, LEVELS, checkpoint=path, progress=stop, **settings)  # type: ignore[arg-type]
+        simulate(task, LEVELS, checkpoint=path, progress=stop, **settings)
     seen: list[int] = []
-    resumed = simulate(federation, LEVELS, checkpoint=path, progress=seen.append, **settings)  # type: ignore[arg-type]
+    resumed = simulate(task, LEVELS, checkpoint=path, progress=seen.append, **settings)
     assert seen[0] == 6  # the last checkpoint was after five rounds
     assert same(whole, resumed)
     assert [p.name for p in tmp_path.iterdir()] == ["run.npz"]
     with pytest.raises(InputError, match="the checkpoint of another run"):
-        simulate(federation, 0.5, checkpoint=path, **settings)  # type: ignore[arg-type]
+        simulate(task, 0.5, checkpoint=path, **settings)
     path.write_bytes(b"not a checkpoint")
-    with pytest.raises(InputError, match="is no checkpoint"):
-        simulate(federation, LEVELS, checkpoint=path, **settings)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="is not a checkpoint"):
+        simulate(task, LEVELS, checkpoint=path, **settings)
 
 
-def test_divergence_names_client_round_and_weight(federation: Federation) -> None:
-    wild = Training(rounds=50, local_steps=20, rate=Decay(10.0, 1.0), l2=1.0)
-    with pytest.raises(DivergedError, match=r"after round \d+: the update of client \d+ is not"):
-        simulate(federation, 0.3, training=wild)
-    run = engine._Run(
-        federation, LEVELS, np.ones(8), TRAINING, HorvitzThompson(), clock=None, seed=0
-    )
-    largest = int(np.argmax(federation.weight[:3] / LEVELS[:3]))
-    message = f"after round 5; the largest weight a/q .*, of client {largest} at level"
-    with pytest.raises(DivergedError, match=message):
-        run.require_finite(np.array([np.inf]), np.arange(3), np.zeros((3, 1), np.float32), 4)
-
-
-def test_one_failed_run_stops_the_others(federation: Federation) -> None:
+def test_one_failed_run_stops_the_others(task: LogisticRegression) -> None:
     """An error, or Ctrl-C, in one of many runs ends all of them at their next round."""
     seen = 0
 
@@ -178,20 +172,23 @@ def test_one_failed_run_stops_the_others(federation: Federation) -> None:
 
     runs = [(LEVELS, seed) for seed in range(40)]
     with pytest.raises(KeyboardInterrupt):
-        simulate_runs(federation, runs, training=TRAINING, progress=progress, threads=2)
+        simulate_runs(task, runs, progress=progress, threads=2, **ROUNDS)
     assert seen < 40
     with pytest.raises(InputError, match="`checkpoint` belongs to one run"):
-        simulate_runs(federation, runs, checkpoint="x.npz")
+        simulate_runs(task, runs, checkpoint="x.npz")
+    with pytest.raises(InputError, match="one file for each of the 1 runs; got 2"):
+        simulate_runs(task, [(0.5, 0)], checkpoints=["a.npz", "b.npz"])
 
 
 def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
     """Without a compiled cache, with one, and again: the same model."""
     program = (
         "from fedprice.data.synthetic import synthetic; "
-        "import fedprice.learning as fl; import hashlib; "
+        "import fedprice as fp; import hashlib; "
         "f = synthetic(num_clients=6, samples=600); "
-        "h = fl.simulate(f, 0.7, training=fl.Training(rounds=4, local_steps=30)); "
-        "print(hashlib.sha256(h.model.tobytes()).hexdigest())"
+        "task = fp.LogisticRegression(f, fp.Training(local_steps=30)); "
+        "h = fp.simulate(task, 0.7, rounds=4); "
+        "print(hashlib.sha256(h.model[0].tobytes()).hexdigest())"
     )
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
     prints = {
@@ -205,61 +202,62 @@ def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
 
 def test_checkpoints_know_their_learning_rate(federation: Federation, tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
-    fast, slow = replace(TRAINING, rate=lambda _: 0.1), replace(TRAINING, rate=lambda _: 0.02)
-    simulate(federation, LEVELS, training=fast, checkpoint=path)
+
+    def with_rate(rate: float) -> LogisticRegression:
+        return LogisticRegression(federation, replace(TRAINING, rate=lambda _: rate))
+
+    simulate(with_rate(0.1), LEVELS, checkpoint=path, **ROUNDS)
     with pytest.raises(InputError, match="the checkpoint of another run"):
-        simulate(federation, LEVELS, training=slow, checkpoint=path)
-    again = replace(TRAINING, rate=lambda _: 0.1)
-    whole = simulate(federation, LEVELS, training=again)
-    assert same(whole, simulate(federation, LEVELS, training=again, checkpoint=path))
+        simulate(with_rate(0.02), LEVELS, checkpoint=path, **ROUNDS)
+    again = with_rate(0.1)
+    whole = simulate(again, LEVELS, **ROUNDS)
+    assert same(whole, simulate(again, LEVELS, checkpoint=path, **ROUNDS))
     for cut in (10, 1000, 3000):
         path.write_bytes(path.read_bytes()[:-cut])
-        with pytest.raises(InputError, match="is no checkpoint"):
-            simulate(federation, LEVELS, training=again, checkpoint=path)
+        with pytest.raises(InputError, match="is not a checkpoint"):
+            simulate(again, LEVELS, checkpoint=path, **ROUNDS)
 
 
-def test_lost_deliveries_are_weighed_up(federation: Federation) -> None:
-    all_come = simulate(federation, 1.0, training=TRAINING)
-    half = simulate(federation, 1.0, training=TRAINING, delivery=0.5)
+def test_lost_deliveries_are_weighed_up(task: LogisticRegression) -> None:
+    all_come = simulate(task, 1.0, **ROUNDS)
+    half = simulate(task, 1.0, delivery=0.5, **ROUNDS)
     assert all_come.joined.tolist() == [8] * 12
     assert 0 < half.joined.mean() < 8
-    assert half.largest_weight.max() == pytest.approx(federation.weight.max() / 0.5)
+    assert half.largest_weight.max() == pytest.approx(task.weight.max() / 0.5)
 
 
-def test_the_aggregator_gets_levels_times_delivery(federation: Federation) -> None:
+def test_the_aggregator_gets_levels_times_delivery(task: LogisticRegression) -> None:
     """One round: the model is the sum of a / (q ρ) times the updates of those who delivered."""
-    one = replace(TRAINING, rounds=1)
     rho = np.linspace(0.4, 0.9, 8)
     alone = [
-        simulate(federation, np.eye(8)[n], training=one, seed=5).model / federation.weight[n]
-        for n in range(8)
+        simulate(task, np.eye(8)[n], rounds=1, seed=5).model[0] / task.weight[n] for n in range(8)
     ]
-    history = simulate(federation, LEVELS, training=one, delivery=rho, seed=5)
+    history = simulate(task, LEVELS, rounds=1, delivery=rho, seed=5)
     heads = [n for n in joiners(5, 0, LEVELS) if uniform(key(5, DELIVERIES, 0, int(n))) < rho[n]]
     assert history.joined.tolist() == [len(heads)]
-    expected = sum(federation.weight[n] / (LEVELS[n] * rho[n]) * alone[n] for n in heads)
-    assert history.model == pytest.approx(expected, abs=1e-5 * np.abs(expected).max())
+    expected = sum(task.weight[n] / (LEVELS[n] * rho[n]) * alone[n] for n in heads)
+    assert history.model[0] == pytest.approx(expected, abs=1e-5 * np.abs(expected).max())
 
 
-def test_who_does_not_deliver_still_takes_time(federation: Federation) -> None:
+def test_who_does_not_deliver_still_takes_time(task: LogisticRegression) -> None:
     clock = Clock(compute=np.arange(1.0, 9.0), transfer=np.ones(8))
     lost = np.ones(8)
     lost[7] = 0.0
-    history = simulate(federation, 1.0, training=TRAINING, delivery=lost, clock=clock)
+    history = simulate(task, 1.0, delivery=lost, clock=clock, **ROUNDS)
     assert history.time[-1] == pytest.approx(12 * 9.0)
 
 
-def test_nobody_joins_nothing_changes(federation: Federation) -> None:
-    history = simulate(federation, 0.0, training=TRAINING)
+def test_nobody_joins_nothing_changes(task: LogisticRegression) -> None:
+    history = simulate(task, 0.0, **ROUNDS)
     assert history.joined.sum() == 0
-    assert (history.model == 0).all()
+    assert (history.model[0] == 0).all()
     assert np.isnan(history.grad_norm).all()
-    assert history.loss == pytest.approx(np.full(4, np.log(federation.num_classes)))
+    assert history.loss == pytest.approx(np.full(4, np.log(task.federation.num_classes)))
 
 
-def test_simulated_time(federation: Federation) -> None:
+def test_simulated_time(task: LogisticRegression) -> None:
     clock = Clock.draw(8, model_size=610, seed=1)
-    history = simulate(federation, LEVELS, training=TRAINING, clock=clock)
+    history = simulate(task, LEVELS, clock=clock, **ROUNDS)
     assert (np.diff(history.time) > 0).all()
     shared = replace(clock, shared=True)
     both = np.array([1, 4])
@@ -278,16 +276,19 @@ def test_simulated_time(federation: Federation) -> None:
         ({"levels": 0.5, "clock": Clock([1.0], [1.0])}, "`clock` must have 8 clients; got 1"),  # type: ignore[arg-type]
         ({"levels": 0.5, "threads": -1}, "`threads` must be at least 1"),
         ({"levels": 0.5, "seed": 2**63}, "`seed` must be a whole number from 0"),
+        ({"levels": 0.5, "rounds": 0}, "`rounds` must be a whole number, at least 1; got 0"),
+        ({"levels": 0.5, "evaluate_every": 0}, "`evaluate_every` must be a whole number"),
+        ({"levels": "half"}, "`levels` must be numbers"),
     ],
 )
-def test_bad_input(federation: Federation, change: dict[str, object], message: str) -> None:
+def test_bad_input(task: LogisticRegression, change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        simulate(federation, training=TRAINING, **change)  # type: ignore[arg-type]
+        simulate(task, **(ROUNDS | change))
 
 
 def test_bad_training() -> None:
-    with pytest.raises(InputError, match="`rounds` must be a whole number"):
-        Training(rounds=0)
+    with pytest.raises(InputError, match="`local_steps` must be a whole number"):
+        Training(local_steps=0)
     for l2 in (-1, 1e7):
         with pytest.raises(InputError, match=r"`l2` must be at least 0 and below 1e6; got -?1"):
             Training(l2=l2)
@@ -295,7 +296,16 @@ def test_bad_training() -> None:
         Training(rate=0.1)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="`rate` must be above 0"):
         Training(rate=Decay(-1, 2))
-    assert Training(rounds=np.int64(5)).rounds == 5  # type: ignore[arg-type]
+    assert Training(local_steps=np.int64(5)).local_steps == 5  # type: ignore[arg-type]
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers(task: LogisticRegression) -> None:
+    assert simulate(task, 0.5, rounds=np.int64(2)).rounds.tolist() == [0, 2]  # type: ignore[arg-type]
+
+
+def test_what_is_no_task_is_refused(federation: Federation) -> None:
+    with pytest.raises(InputError, match=r"`task` must be a Task; got Federation\. Make one with"):
+        simulate(federation, 0.5)  # type: ignore[arg-type]
 
 
 def test_many_clients_in_one_process() -> None:
@@ -304,9 +314,8 @@ def test_many_clients_in_one_process() -> None:
     x = np.random.default_rng(0).random((count, 5), dtype=np.float32)
     y = (x[:, 0] > 0.5).astype(np.int32)
     federation = Federation("many", x, y, np.arange(count + 1), x[:10], y[:10], num_classes=2)
-    history = simulate(
-        federation, 1e-3, training=Training(rounds=3, local_steps=2, evaluate_every=3)
-    )
+    task = LogisticRegression(federation, Training(local_steps=2))
+    history = simulate(task, 1e-3, rounds=3, evaluate_every=3)
     assert 50 < history.joined.mean() < 150
 
 
@@ -315,10 +324,10 @@ def test_memory_does_not_grow_with_the_joiners() -> None:
     x = np.random.default_rng(0).random((2000, 400), dtype=np.float32)
     y = np.arange(2000, dtype=np.int32) % 25
     federation = Federation("wide", x, y, np.arange(2001), x[:1], y[:1], num_classes=25)
-    training = Training(rounds=1, local_steps=1, batch=1)
-    simulate(federation, 0.001, training=training)  # compiles, and pads the data
+    task = LogisticRegression(federation, Training(local_steps=1, batch=1))
+    simulate(task, 0.01, rounds=1)  # compiles, and pads the data
     tracemalloc.start()
-    simulate(federation, 1.0, training=training)
+    simulate(task, 1.0, rounds=1)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 15e6

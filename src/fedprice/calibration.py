@@ -1,0 +1,414 @@
+"""`calibrate`: the constants of the bound, measured by pilots rather than guessed.
+
+The bound says F_R(q) − F* ≤ (α A(q) + β) / R with A(q) = Σ (1 − q_n) a_n² G_n² / q_n. Two pilots at
+different levels, same rounds and same random numbers, differ by α (A(q¹) − A(q²)) / R, whatever F*
+and β are; so α is identified, and the theory's α, far too loose to price with, is not needed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from fedprice.bound import Bound, random_loss
+from fedprice.clients import LARGEST_WEIGHT, Clients
+from fedprice.errors import InputError
+from fedprice.learning.draws import PILOTS, key
+from fedprice.learning.functions import client_names, sample_counts
+from fedprice.rounds import Plain, simulate_runs, usual_aggregator
+from fedprice.tables import check_output, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+    import polars as pl
+
+    from fedprice.arrays import FloatArray, IntArray
+    from fedprice.learning.task import Task
+    from fedprice.rounds import Aggregator, ServerStep
+
+__all__ = ["Calibration", "Fit", "calibrate", "fit_alpha"]
+
+FORMAT = "fedprice calibration 1"
+CHECKPOINTS = (20, 30, 50)
+LEVELS = (0.1, 0.3)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """The bound's constants for one kind of norm.
+
+    Attributes
+    ----------
+    alpha, low, high
+        α and its 95 % confidence interval over the repeats.
+    beta
+        What the bound then leaves to β, from the pilots at the highest level; 0 where the least
+        loss is not known.
+    norm
+        The norm of each client that the constants go with, shape (num_clients,).
+    """
+
+    alpha: float
+    low: float
+    high: float
+    beta: float
+    norm: FloatArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Calibration:
+    """What the pilots measured.
+
+    Only the product α · norm² enters prices, so α goes with the norms that it was fitted with.
+
+    Attributes
+    ----------
+    name, ids, samples
+        What was measured: the task, and its clients with their numbers of samples.
+    task, aggregator, server_step
+        The fingerprint of the task, and the names of what combined the pilots' updates: α depends
+        on all of them.
+    gradients
+        Constants for the paper's G_n, the root mean square norms of stochastic gradients; None
+        where the task does not know them.
+    updates
+        Constants for the root mean square norms of the clients' updates.
+    grad_norm_max
+        The largest norms of stochastic gradients; None where they are not known.
+    rounds, pilots
+        The checkpoints, and the mean loss of each pilot there, shape (levels, checkpoints).
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    samples: IntArray
+    task: str
+    aggregator: str
+    server_step: str
+    gradients: Fit | None
+    updates: Fit
+    grad_norm_max: FloatArray | None
+    rounds: IntArray
+    pilots: FloatArray
+
+    def __repr__(self) -> str:
+        fit = self.fit
+        return (
+            f"Calibration({self.name!r}, num_clients={len(self.ids)}, norms={self.norms!r}, "
+            f"alpha={fit.alpha:.4g} ({fit.low:.4g} to {fit.high:.4g}))"
+        )
+
+    @property
+    def norms(self) -> str:
+        """Which norms are priced with: "gradients" where they are known, else "updates"."""
+        return "updates" if self.gradients is None else "gradients"
+
+    @property
+    def fit(self) -> Fit:
+        """The constants that are priced with."""
+        return self.updates if self.gradients is None else self.gradients
+
+    @property
+    def alpha(self) -> float:
+        """The bound's α."""
+        return self.fit.alpha
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % confidence interval of α."""
+        return self.fit.low, self.fit.high
+
+    @property
+    def beta(self) -> float:
+        """The bound's β."""
+        return self.fit.beta
+
+    @property
+    def grad_norm(self) -> FloatArray:
+        """What takes the place of the paper's G_n in prices, shape (num_clients,)."""
+        return self.fit.norm
+
+    def bound(self, rounds: int) -> Bound:
+        """Return the bound with the measured constants."""
+        return Bound(alpha=self.alpha, rounds=rounds, beta=self.beta)
+
+    def with_alpha(self, alpha: float) -> Calibration:
+        """Return the same calibration with another α, known exactly."""
+        fit = replace(self.fit, alpha=alpha, low=alpha, high=alpha)
+        if self.gradients is None:
+            return replace(self, updates=fit)
+        return replace(self, gradients=fit)
+
+    def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
+        """Refuse to price a run that combines updates in another way than the pilots did."""
+        for what, pilots, run in (
+            ("aggregator", self.aggregator, aggregator.name),
+            ("server step", self.server_step, server_step.name),
+        ):
+            if pilots != run:
+                raise InputError(
+                    f"the calibration was made with the {what} {pilots!r}, and α depends on it; "
+                    f"the run has {run!r}. Calibrate with the same one."
+                )
+
+    def clients(
+        self, *, cost: npt.ArrayLike, value: npt.ArrayLike, max_weight: float = LARGEST_WEIGHT
+    ) -> Clients:
+        """Return the clients with what was measured of them, and what they say of themselves.
+
+        Parameters
+        ----------
+        cost, value
+            c_n and v_n, shape (num_clients,) or a scalar.
+        max_weight
+            Sets floors, so that no aggregation weight a_n / q_n exceeds it; infinity sets none.
+        """
+        measured = Clients(
+            samples=self.samples, grad_norm=self.grad_norm, cost=cost, value=value, ids=self.ids
+        )
+        return measured.with_max_weight(max_weight)
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the clients as a polars table, one row per client."""
+        import polars as pl
+
+        columns: dict[str, Any] = {"client_id": list(self.ids), "samples": self.samples}
+        if self.gradients is not None:
+            columns["grad_norm"] = self.gradients.norm
+            columns["grad_norm_max"] = self.grad_norm_max
+        return pl.DataFrame(columns | {"update_norm": self.updates.norm})
+
+    def to_json(self) -> str:
+        """Return the calibration as JSON, from which `read` makes it again."""
+        content = {
+            "format": FORMAT,
+            "name": self.name,
+            "task": self.task,
+            "aggregator": self.aggregator,
+            "server_step": self.server_step,
+            "gradients": None if self.gradients is None else _constants(self.gradients),
+            "updates": _constants(self.updates),
+            "rounds": self.rounds.tolist(),
+            "pilots": self.pilots.tolist(),
+            "clients": self.to_frame().to_dicts(),
+        }
+        return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+    def write(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the calibration to a .json file, whole or not at all."""
+        path = check_output(path, (".json",), force=force)
+        with whole_file(path) as part:
+            part.write_text(self.to_json(), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a calibration that `write` wrote."""
+        try:
+            return cls.from_json(Path(path).read_bytes())
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}.") from error
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Make a calibration of what `to_json` returned."""
+        try:
+            content = json.loads(text)
+            if content["format"] != FORMAT:
+                raise ValueError(content["format"])
+            rows = content["clients"]
+            known = content["gradients"] is not None
+            rounds = np.array(content["rounds"], np.int64)
+            pilots = np.array(content["pilots"], np.float64)
+            if (
+                not isinstance(content["name"], str)
+                or rounds.ndim != 1
+                or pilots.shape != (len(pilots), rounds.size)
+                or not ((rounds >= 1).all() and np.isfinite(pilots).all())
+            ):
+                raise ValueError(content["name"], rounds, pilots)
+            return cls(
+                name=content["name"],
+                ids=client_names([row["client_id"] for row in rows], len(rows)),
+                samples=sample_counts([row["samples"] for row in rows]),
+                task=str(content["task"]),
+                aggregator=str(content["aggregator"]),
+                server_step=str(content["server_step"]),
+                gradients=_fit(content["gradients"], rows, "grad_norm") if known else None,
+                updates=_fit(content["updates"], rows, "update_norm"),
+                grad_norm_max=_column(rows, "grad_norm_max") if known else None,
+                rounds=rounds,
+                pilots=pilots,
+            )
+        except (
+            KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+        ) as error:  # fmt: skip
+            raise InputError(
+                f"this is not a calibration of the format {FORMAT!r}; make one with `fedprice "
+                "calibrate … -o calibration.json`."
+            ) from error
+
+
+def _column(rows: list[dict[str, Any]], name: str) -> FloatArray:
+    column = np.array([float(row[name]) for row in rows])
+    if not (np.isfinite(column) & (column >= 0)).all():
+        raise ValueError(name)
+    return column
+
+
+def _fit(content: dict[str, float], rows: list[dict[str, Any]], norm: str) -> Fit:
+    numbers = [float(content[k]) for k in ("alpha", "alpha_low", "alpha_high", "beta")]
+    alpha, low, high, beta = numbers
+    if not 0 < low <= alpha <= high < np.inf or not 0 <= beta < np.inf:
+        raise ValueError(numbers)
+    return Fit(alpha, low, high, beta, _column(rows, norm))
+
+
+def _constants(fit: Fit) -> dict[str, float]:
+    return {"alpha": fit.alpha, "alpha_low": fit.low, "alpha_high": fit.high, "beta": fit.beta}
+
+
+def calibrate(
+    task: Task,
+    *,
+    levels: Sequence[float] = LEVELS,
+    checkpoints: Sequence[int] = CHECKPOINTS,
+    repeats: int = 10,
+    max_weight: float = 1.0,
+    seed: int = 0,
+    aggregator: Aggregator | None = None,
+    server_step: ServerStep | None = None,
+    threads: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Calibration:
+    """Measure α, β and the clients' norms by pilots.
+
+    Parameters
+    ----------
+    task
+        What is learned, and from whom.
+    levels
+        Two or more levels for all clients, one per pilot.
+    checkpoints
+        Rounds after which pilots are compared.
+    repeats
+        Runs of each pilot; pilots of the same repeat share their random numbers.
+    max_weight
+        Raises levels to a_n / max_weight where needed, so that no pilot diverges.
+    seed, aggregator, server_step, threads, progress
+        As for `simulate_runs`.
+
+    Raises
+    ------
+    InputError
+        If the pilots cannot tell α from noise; the message says what to do.
+    """
+    if len(set(levels)) < 2 or not all(0 < q <= 1 for q in levels):
+        raise InputError(f"`levels` must be two or more different ones in (0, 1]; got {levels}.")
+    if not checkpoints or min(checkpoints) < 1:
+        raise InputError(f"`checkpoints` must be rounds, at least 1; got {checkpoints}.")
+    if repeats < 2:
+        raise InputError(f"`repeats` must be at least 2; got {repeats}.")
+    rounds = np.array(sorted(checkpoints))
+    aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
+    weight = task.weight
+    vectors = [np.clip(weight / max_weight, q, 1.0) for q in sorted(levels)]
+    for low, high in itertools.pairwise(vectors):
+        if np.array_equal(low, high):
+            raise InputError(
+                f"`max_weight` {max_weight:g} raises the levels of two pilots to the same ones, "
+                f"{low.min():.3g} or more; use levels above that, or a larger `max_weight`."
+            )
+    # Seeds of their own: pilots share no coin with the runs that they price.
+    seeds = [key(seed, PILOTS, repeat, 0) >> 1 for repeat in range(repeats)]
+    histories = simulate_runs(
+        task,
+        [(q, one) for q in vectors for one in seeds],
+        rounds=int(rounds[-1]),
+        evaluate_every=int(np.gcd.reduce(rounds)),
+        aggregator=aggregator,
+        server_step=server_step,
+        threads=threads,
+        progress=progress,
+    )
+    losses = np.array([h.loss[np.searchsorted(h.rounds, rounds)] for h in histories])
+    losses = losses.reshape(len(vectors), repeats, rounds.size)
+    silent = np.array([np.isnan(h.update_norm) for h in histories]).all(axis=0)
+    if silent.any():
+        raise InputError(
+            f"client {task.ids[int(np.argmax(silent))]!r} joined no pilot; raise the levels or the "
+            "repeats."
+        )
+    least = task.least_loss()
+
+    def fit(norms: FloatArray) -> Fit:
+        norm = np.sqrt(np.nanmean(norms**2, axis=0))
+        spreads = np.array([random_loss((weight * norm) ** 2, q) for q in vectors])
+        alpha, (low, high) = fit_alpha(losses, spreads, rounds)
+        beta = 0.0
+        if least is not None:
+            left = rounds * (losses[-1].mean(axis=0) - least) - alpha * spreads[-1]
+            beta = max(float(left.mean()), 0.0)
+        return Fit(alpha, low, high, beta, norm)
+
+    norms = np.array([h.grad_norm for h in histories])
+    known = not np.isnan(norms).all()
+    return Calibration(
+        name=task.name,
+        ids=task.ids,
+        samples=task.samples,
+        task=task.fingerprint,
+        aggregator=aggregator.name,
+        server_step=server_step.name,
+        gradients=fit(norms) if known else None,
+        updates=fit(np.array([h.update_norm for h in histories])),
+        grad_norm_max=np.nanmax([h.grad_norm_max for h in histories], axis=0) if known else None,
+        rounds=rounds,
+        pilots=losses.mean(axis=1),
+    )
+
+
+def fit_alpha(
+    losses: FloatArray, spreads: FloatArray, rounds: npt.NDArray[np.int64]
+) -> tuple[float, tuple[float, float]]:
+    """Fit α to differences of pilots, with its 95 % interval; refuse what identifies nothing.
+
+    Parameters
+    ----------
+    losses
+        Of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints); pilots of one
+        repeat share their random numbers.
+    spreads
+        A(q) of each pilot, shape (levels,).
+    rounds
+        Of each checkpoint, shape (checkpoints,).
+
+    Returns
+    -------
+    alpha, interval
+        Least squares through all differences from the last pilot. Repeats are independent, so the
+        interval is Student's over the estimates that each of them gives.
+    """
+    from scipy.stats import t
+
+    gaps = (spreads[:-1] - spreads[-1])[:, None, None]
+    rises = rounds * (losses[:-1] - losses[-1])
+    if not (gaps > 0).all():
+        raise InputError("pilots must be ordered by rising levels, each with a smaller spread.")
+    single = (gaps * rises).sum(axis=(0, 2)) / ((gaps**2).sum() * rounds.size)
+    alpha, repeats = float(single.mean()), single.size
+    half = float(t.ppf(0.975, repeats - 1) * single.std(ddof=1) / np.sqrt(repeats))
+    if not alpha - half > 0:
+        raise InputError(
+            f"the pilots cannot tell alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use more "
+            "repeats, a lower first level, or later checkpoints."
+        )
+    return alpha, (alpha - half, alpha + half)

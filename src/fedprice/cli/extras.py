@@ -1,0 +1,50 @@
+"""`require_extras`: what a command needs is looked for before it works, not minutes later."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from fedprice.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["extras_of_schemes", "require_extras"]
+
+# What each extra of pyproject.toml brings, as it is imported.
+MODULES = {
+    "flower": ("flwr", "sqlalchemy", "alembic", "cryptography"),
+    "learn": ("numba", "pooch", "threadpoolctl", "tqdm"),
+    "market": ("sqlalchemy", "alembic", "cryptography"),
+    "plot": ("matplotlib",),
+    "ray": ("ray",),
+    "reference": ("cvxpy",),
+    "reproduce": ("jinja2", "matplotlib", "numba", "pooch", "threadpoolctl", "tqdm"),
+}
+
+
+def require_extras(*extras: str) -> None:
+    """Refuse to begin if a module of these extras is missing; the line installs all that are.
+
+    Examples
+    --------
+    >>> require_extras("plot")
+    """
+    missing = {
+        extra: [module for module in MODULES[extra] if find_spec(module) is None]
+        for extra in sorted(set(extras))
+    }
+    modules = sorted({module for some in missing.values() for module in some})
+    if modules:
+        names = ",".join(extra for extra, some in missing.items() if some)
+        raise MissingExtraError(
+            f"this needs {', '.join(modules)}, which {'is' if len(modules) == 1 else 'are'} not "
+            f"installed. Run: pip install 'fedprice[{names}]' (in a clone: pip install "
+            f"'.[{names}]')"
+        )
+
+
+def extras_of_schemes(names: Iterable[str]) -> list[str]:
+    """Return the extras that the schemes of these names need."""
+    return ["reference"] if {"reference-convex", "reference-msearch"} & set(names) else []

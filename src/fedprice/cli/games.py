@@ -1,0 +1,151 @@
+"""Games from the files and options that the pricing commands share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fedprice.bound import Bound
+from fedprice.cli.console import InfeasibleError
+from fedprice.clients import LARGEST_WEIGHT, Clients
+from fedprice.errors import InputError, nearest
+from fedprice.game import Game
+from fedprice.pricing import Status
+from fedprice.pricing.display import infeasible_line
+from fedprice.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from fedprice.arrays import IntArray
+    from fedprice.calibration import Calibration
+    from fedprice.pricing import Outcome
+
+__all__ = ["in_order", "read_calibration", "read_game", "read_terms", "require_feasible"]
+
+OWN = ("client_id", "cost", "value", "level_min", "level_max")
+MEASURED = ("samples", "weight", "grad_norm", "grad_norm_max", "update_norm")
+MOST_NAMED = 5
+
+
+def read_game(
+    clients: Path,
+    *,
+    budget: float,
+    alpha: float | None,
+    calibration: Calibration | None,
+    rounds: int,
+    exponent: float,
+    max_weight: float | None,
+    terms: Clients | None = None,
+) -> Game:
+    """Make a game of a file of clients, with α and norms as given or as measured.
+
+    `terms` are the clients of the file, if it was read before the calibration was there.
+    """
+    if calibration is None:
+        bound, table = Bound(alpha=_ask_alpha(alpha), rounds=rounds), Clients.read(clients)
+    else:
+        whose = f"the calibration of {calibration.name}"
+        if terms is None:
+            terms = read_terms(clients, calibration.ids, calibration.samples, whose)
+        bound, table = calibration.bound(rounds), _with_norms(terms, calibration)
+    if max_weight is None and calibration is not None:
+        max_weight = LARGEST_WEIGHT
+    if max_weight is not None:
+        table = table.with_max_weight(max_weight)
+    return Game(table, bound=bound, budget=budget, cost_exponent=exponent)
+
+
+def read_calibration(path: Path | None, alpha: float | None) -> Calibration | None:
+    """Return the calibration of a file, if one is given; α is then known, and not asked for."""
+    if path is None:
+        return None
+    if alpha is not None:
+        raise InputError("give either --alpha or --calibration, one of the two.")
+    from fedprice.calibration import Calibration
+
+    return Calibration.read(path)
+
+
+def _ask_alpha(alpha: float | None) -> float:
+    """Return α, which nobody can guess."""
+    if alpha is None:
+        raise InputError(
+            "prices need the bound's α: give --alpha, or --calibration FILE as `fedprice "
+            "calibrate` writes it."
+        )
+    return alpha
+
+
+def _with_norms(terms: Clients, calibration: Calibration) -> Clients:
+    """Return clients with their norms as measured."""
+    at = {name: n for n, name in enumerate(calibration.ids)}
+    return replace(terms, grad_norm=calibration.grad_norm[[at[name] for name in terms.ids]])
+
+
+def read_terms(path: Path, ids: Sequence[str], samples: IntArray, whose: str) -> Clients:
+    """Return clients with cost and value from a file, their norms 1 until they are measured.
+
+    They are in the order of the file, which must have exactly the clients that `ids` names.
+    """
+    import polars as pl
+
+    frame = read_table(path)
+    for name in frame.columns:
+        if name in MEASURED:
+            raise InputError(
+                f"{path}: leave out the column {name!r}; samples and norms are measured."
+            )
+        if name not in OWN:
+            raise InputError(f"{path}: unknown column {name!r}. {nearest(name, OWN)}")
+    if "client_id" not in frame.columns:
+        raise InputError(f"{path}: there is no column 'client_id'.")
+    given = frame["client_id"].cast(pl.String).fill_null("").to_list()
+    _require_same(path, given, ids, whose)
+    at = {name: n for n, name in enumerate(ids)}
+    own = pl.Series("samples", samples[[at[name] for name in given]])
+    try:
+        return Clients.from_frame(frame.with_columns(own, pl.lit(1.0).alias("grad_norm")))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def in_order(path: Path, clients: Clients, ids: Sequence[str], whose: str) -> Clients:
+    """Return the clients of a file in the order of `ids`, which must name the same ones."""
+    _require_same(path, clients.ids.tolist(), ids, whose)
+    at = {name: row for row, name in enumerate(clients.ids)}
+    rows = [at[name] for name in ids]
+    share = {"weight": clients.weight} if clients.samples is None else {"samples": clients.samples}
+    names = ("grad_norm", "cost", "value", "level_min", "level_max")
+    columns = share | {name: getattr(clients, name) for name in names}
+    return Clients(ids=list(ids), **{name: column[rows] for name, column in columns.items()})
+
+
+def _require_same(path: Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:
+    """Refuse a file that has not just the clients that are known."""
+    unknown, missing = set(given) - set(known), set(known) - set(given)
+    if unknown:
+        raise InputError(
+            f"{path} has {_named(name for name in given if name in unknown)}, which {whose} does "
+            "not have."
+        )
+    if missing:
+        raise InputError(
+            f"{path} lacks {_named(name for name in known if name in missing)} of {whose}; add a "
+            "row for each."
+        )
+
+
+def _named(ids: Iterable[str]) -> str:
+    names = list(dict.fromkeys(ids))
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{'client' if len(names) == 1 else 'clients'} {shown}{more}"
+
+
+def require_feasible(outcome: Outcome) -> None:
+    """End with a clear line, and exit code 3, if the budget does not suffice."""
+    if outcome.status is Status.INFEASIBLE:
+        raise InfeasibleError(infeasible_line(outcome))

@@ -1,0 +1,243 @@
+"""WHAT: what a command trains, named on the command line in one of four ways."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedprice.cli.extras import require_extras
+from fedprice.errors import InputError, nearest
+from fedprice.python_files import function_failed, load_function
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fedprice.calibration import Calibration
+    from fedprice.data import Federation
+    from fedprice.experiments.setups import Setup
+    from fedprice.game import Game
+    from fedprice.learning import Clock, Task
+
+__all__ = ["Batch", "DataPath", "LearningRate", "LocalSteps", "RunConfig", "What", "WhatArgument",
+           "WhatOptions", "extras_for", "federation_of", "find_what"]  # fmt: skip
+
+WHAT = (
+    "setup1, setup2 or setup3; a data file (CSV, Parquet or npz); FILE.py:FUNCTION, which returns "
+    "a Task; or the directory of a Flower app."
+)
+WhatArgument = Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)]
+DataPath = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="PATH",
+        help="Images for setup2 or setup3: an npz of your own, or a directory with it.",
+    ),
+]
+_FOR = "Of a setup or a data file"
+LocalSteps = Annotated[
+    int | None, typer.Option(min=1, help=f"{_FOR}: local steps in a round; 100 by default.")
+]
+Batch = Annotated[
+    int | None, typer.Option(min=1, help=f"{_FOR}: samples in a local step; 24 by default.")
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(
+        help=f"{_FOR}: learning rate in the first round, which falls by 0.4 % a round; "
+        "0.1 by default."
+    ),
+]
+RunConfig = Annotated[
+    str | None,
+    typer.Option(
+        "--run-config", metavar="SETTINGS", help="Of a Flower app: settings, such as 'seed=1'."
+    ),
+]
+
+
+class Kind(Enum):
+    """The ways to name what is trained."""
+
+    SETUP = auto()
+    DATA_FILE = auto()
+    FUNCTION = auto()
+    FLOWER_APP = auto()
+
+
+@dataclass(frozen=True)
+class WhatOptions:
+    """The options that belong to some kinds of WHAT only; None where not given."""
+
+    data: Path | None = None
+    local_steps: int | None = None
+    batch: int | None = None
+    learning_rate: float | None = None
+    run_config: str | None = None
+
+    def given(self) -> Iterable[tuple[str, tuple[Kind, ...], str]]:
+        """Yield each option that was given, the kinds that take it, and these in words."""
+        trained = ((Kind.SETUP, Kind.DATA_FILE), "setups and data files")
+        for name, kinds, words in (
+            ("data", (Kind.SETUP,), "setup2 and setup3"),
+            ("local_steps", *trained),
+            ("batch", *trained),
+            ("learning_rate", *trained),
+            ("run_config", (Kind.FLOWER_APP,), "Flower apps"),
+        ):
+            if getattr(self, name) is not None:
+                yield f"--{name.replace('_', '-')}", kinds, words
+
+
+@dataclass(frozen=True)
+class What:
+    """What a command trains.
+
+    Attributes
+    ----------
+    name
+        What its runs are called in a ledger.
+    task
+        What is learned, and from whom.
+    federation, local_steps
+        The data of a setup or a data file, and how many local steps its clients take in a round.
+    setup
+        The paper's setup, if it is one.
+    source
+        A hash of the code that made the task, where the task's own fingerprint cannot know it.
+    """
+
+    name: str
+    task: Task
+    federation: Federation | None = None
+    local_steps: int = 0
+    setup: Setup | None = None
+    source: str = ""
+
+    def clock(self) -> Clock | None:
+        """Return the simulated time of a setup; nothing else has one."""
+        if self.setup is None or self.federation is None:
+            return None
+        return self.setup.clock(self.federation, self.local_steps)
+
+    def drawn_game(self, calibration: Calibration, rounds: int) -> Game:
+        """Return the game of a setup, with costs and values as the paper draws them."""
+        assert self.setup is not None
+        assert self.federation is not None
+        return self.setup.game(self.federation, calibration, rounds=rounds)
+
+
+def find_what(what: str, given: WhatOptions) -> What:
+    """Return what is meant, or say in one line why it cannot be had."""
+    kind = _kind(what)
+    for option, kinds, words in given.given():
+        if kind not in kinds:
+            raise InputError(f"{option} is for {words}; leave it out with {what}.")
+    if kind is Kind.FUNCTION:
+        return _from_function(what)
+    if kind is Kind.FLOWER_APP:
+        return _from_flower(Path(what), given.run_config or "")
+    return _from_data(what, given)
+
+
+def federation_of(what: str, data: Path | None) -> Federation:
+    """Return the federation of a setup, or the one in a data file."""
+    from fedprice.data.files import read_federation
+    from fedprice.experiments.setups import setup_of
+
+    kind = _kind(what)
+    if kind is Kind.SETUP:
+        return setup_of(what).federation(data)
+    if data is not None:
+        raise InputError(f"--data is for setup2 and setup3; leave it out with {what}.")
+    if kind is not Kind.DATA_FILE:
+        raise InputError(f"only a setup or a data file shows its data; got {what}.")
+    return read_federation(what)
+
+
+def extras_for(what: str) -> tuple[str, ...]:
+    """Return the extras that training needs."""
+    return ("flower", "learn") if _kind(what) is Kind.FLOWER_APP else ("learn",)
+
+
+def _kind(what: str) -> Kind:
+    from fedprice.data.files import DATA_SUFFIXES
+    from fedprice.experiments.setups import SETUPS
+
+    path = Path(what)
+    if what in SETUPS:
+        return Kind.SETUP
+    if path.is_dir():
+        return Kind.FLOWER_APP
+    if path.suffix.lower() in DATA_SUFFIXES:
+        return Kind.DATA_FILE
+    if ":" in what:
+        return Kind.FUNCTION
+    if path.suffix == ".py":
+        raise InputError(f"{what} names no function; write {what}:FUNCTION.")
+    if path.exists():
+        return Kind.DATA_FILE
+    raise InputError(
+        f"there is no setup {what!r}, nor a file or directory of that name. {nearest(what, SETUPS)}"
+    )
+
+
+def _from_data(what: str, given: WhatOptions) -> What:
+    from fedprice.experiments.setups import SETUPS
+    from fedprice.learning import Decay, LogisticRegression, Training
+
+    federation = federation_of(what, given.data)
+    settings: dict[str, Any] = {"local_steps": given.local_steps, "batch": given.batch}
+    if given.learning_rate is not None:
+        if not 0 < given.learning_rate < math.inf:
+            raise InputError(f"--learning-rate must be above 0; got {given.learning_rate}.")
+        settings["rate"] = Decay(given.learning_rate)
+    training = Training(**{name: one for name, one in settings.items() if one is not None})
+    return What(
+        name=Path(what).stem,
+        task=LogisticRegression(federation, training),
+        federation=federation,
+        local_steps=training.local_steps,
+        setup=SETUPS.get(what),
+    )
+
+
+def _from_function(what: str) -> What:
+    from fedprice.learning import Task
+
+    make = load_function(what, "task")
+    try:
+        task = make()
+    except (Exception, SystemExit) as error:
+        raise function_failed(what, "task", error) from error
+    if not isinstance(task, Task):
+        raise InputError(
+            f"{what} must return a Task; got {type(task).__name__}. Make one with fp.Task.of(…)."
+        )
+    path, _, function = what.rpartition(":")
+    return What(function, task, source=_hash_of([Path(path)]))
+
+
+def _from_flower(folder: Path, run_config: str) -> What:
+    if not (folder / "pyproject.toml").is_file():
+        raise InputError(
+            f"{folder} is a directory, but not of a Flower app: it has no pyproject.toml."
+        )
+    require_extras("flower", "learn")
+    from fedprice.flower.task import flower_task
+
+    code = sorted([*folder.rglob("*.py"), folder / "pyproject.toml"])
+    return What(folder.resolve().name, flower_task(folder, run_config), source=_hash_of(code))
+
+
+def _hash_of(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

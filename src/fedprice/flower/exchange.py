@@ -1,0 +1,105 @@
+"""Messages out, replies in: bounded in time, and in how many are under way."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flwr.app import Message, RecordDict
+
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flwr.serverapp import Grid
+
+__all__ = ["Exchange", "Limits"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how much a strategy puts up with.
+
+    Attributes
+    ----------
+    wait, round_timeout
+        Seconds to wait for clients to show up, and for the replies of a round.
+    at_once
+        How many messages may be under way, for many clients on few cores; 0 for all.
+    norm_cap, most_samples
+        The largest norm of an update, and the most samples a client may declare.
+    """
+
+    wait: float = 120.0
+    round_timeout: float = 600.0
+    at_once: int = 0
+    norm_cap: float = 1e6
+    most_samples: int = 1 << 40
+
+    def __post_init__(self) -> None:
+        if type(self.at_once) is not int or self.at_once < 0:
+            raise InputError(f"`at_once` must be a whole number, at least 0; got {self.at_once!r}.")
+
+
+@dataclass
+class Exchange:
+    """Sends messages and collects the replies that come in time.
+
+    Attributes
+    ----------
+    timeout
+        Seconds that a message and its reply may take.
+    at_once
+        How many messages may be under way; 0 for all.
+    """
+
+    timeout: float
+    at_once: int
+
+    def message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
+        """Return a message to a node."""
+        return Message(content, node, kind, ttl=self.timeout, group_id=group)
+
+    def replies(self, grid: Grid, messages: list[Message]) -> list[Message]:
+        """Send messages and return the replies that come in time.
+
+        Flower's own `send_and_receive` looks for replies every three seconds only.
+        """
+        left, replies, pause = list(messages), list[Message](), 0.02
+        waiting: dict[str, float] = {}  # by message: until when
+        while left or waiting:
+            room = (self.at_once or len(messages)) - len(waiting)
+            some, left = left[: max(room, 0)], left[max(room, 0) :]
+            until = time.monotonic() + self.timeout
+            if some:
+                waiting |= {name: until for name in grid.push_messages(some) if name}
+            for reply in grid.pull_messages([*waiting]):
+                waiting.pop(reply.metadata.reply_to_message_id, None)
+                replies.append(reply)
+            now = time.monotonic()
+            waiting = {name: until for name, until in waiting.items() if until > now}
+            if waiting:
+                time.sleep(pause)
+                pause = min(1.5 * pause, 0.5)
+        return replies
+
+    def answers(
+        self, grid: Grid, asked: list[tuple[str, Message]]
+    ) -> Iterable[tuple[str, Message]]:
+        """Yield the reply of each client that answers, in the order asked."""
+        yield from answered(asked, self.replies(grid, [message for _, message in asked]))
+
+
+def answered(
+    asked: list[tuple[str, Message]], replies: Iterable[Message]
+) -> Iterable[tuple[str, Message]]:
+    """Yield whose reply is whose: the first to each message, in the order asked."""
+    # Errors of dead nodes come from the SuperLink: what they answer says whose they are.
+    by_id: dict[str, Message] = {}
+    for reply in replies:
+        by_id.setdefault(reply.metadata.reply_to_message_id, reply)
+    for client, message in asked:
+        if message.metadata.message_id in by_id:
+            yield client, by_id[message.metadata.message_id]

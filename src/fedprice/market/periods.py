@@ -1,0 +1,208 @@
+"""Periods: a run is a chain of them, each with its own agreement; the model goes on.
+
+The first period has the name of the run, the later ones `run#2`, `run#3`, … The ledger links them,
+and the verifier checks that each follows one that is settled.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fedprice.market.ledger import Ledger
+
+__all__ = [
+    "Period",
+    "Periods",
+    "measured_norms",
+    "next_period",
+    "period_number",
+    "period_of",
+    "require_period",
+    "rounds_before",
+    "run_of",
+    "spent_in",
+]
+
+_LATER = re.compile(r"(.+)#([0-9]+)\Z", re.DOTALL)
+
+
+def run_of(period: str) -> str:
+    """Return the run that a period belongs to.
+
+    Examples
+    --------
+    >>> run_of("demo"), run_of("demo#3")
+    ('demo', 'demo')
+    """
+    found = _LATER.match(period)
+    return found[1] if found else period
+
+
+def period_number(period: str) -> int:
+    """Return which period of its run this is, counted from 1."""
+    found = _LATER.match(period)
+    return int(found[2]) if found else 1
+
+
+def period_of(run: str, number: int) -> str:
+    """Return the name of a period of a run, counted from 1.
+
+    Examples
+    --------
+    >>> period_of("demo", 1), period_of("demo", 2)
+    ('demo', 'demo#2')
+    """
+    return run if number == 1 else f"{run}#{number}"
+
+
+def next_period(period: str) -> str:
+    """Return the name of the period that follows one."""
+    return period_of(run_of(period), period_number(period) + 1)
+
+
+def require_period(period: str, follows: str) -> None:
+    """Refuse a name that is not the one after the period before, or not that of a new run."""
+    if follows and period != next_period(follows):
+        raise InputError(
+            f"a period that follows {follows!r} must be called {next_period(follows)!r}; got "
+            f"{period!r}."
+        )
+    if not follows and _LATER.match(period):
+        raise InputError(f"the name of a run must not end with # and a number; got {period!r}.")
+
+
+@dataclass(frozen=True)
+class Periods:
+    """How the rounds of a run are split into periods.
+
+    Attributes
+    ----------
+    warm_up
+        Rounds of a first period at a flat level, in which norms are measured; 0 for none.
+    level
+        That flat level.
+    every
+        Rounds after which clients are priced again; None for never.
+
+    Examples
+    --------
+    >>> Periods(warm_up=5).split(20), Periods(warm_up=5, every=6).split(20), Periods().split(20)
+    ([5, 15], [5, 6, 6, 3], [20])
+    """
+
+    warm_up: int = 0
+    level: float = 0.5
+    every: int | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.warm_up) is not int or self.warm_up < 0:
+            raise InputError(
+                f"`warm_up` must be a whole number of rounds, at least 0; got {self.warm_up!r}."
+            )
+        if not (isinstance(self.level, int | float) and 0 < self.level <= 1):
+            raise InputError(f"`level` must lie in (0, 1]; got {self.level!r}.")
+        if self.every is not None and (type(self.every) is not int or self.every < 1):
+            raise InputError(
+                f"`every` must be a whole number of rounds, at least 1; got {self.every!r}."
+            )
+
+    def split(self, rounds: int) -> list[int]:
+        """Return the rounds of each period of a run."""
+        if self.warm_up >= rounds:
+            raise InputError(
+                f"a warm-up of {self.warm_up} rounds leaves none of {rounds} to price; use fewer."
+            )
+        parts = [self.warm_up] if self.warm_up else []
+        left = rounds - self.warm_up
+        each = self.every or left
+        return parts + [min(each, left - done) for done in range(0, left, each)]
+
+
+@dataclass(frozen=True)
+class Period:
+    """A period that is to be priced, and what is known before it.
+
+    Attributes
+    ----------
+    number
+        Which period of its run, counted from 1.
+    rounds, run_rounds, done
+        Rounds of the period, of the whole run, and of the periods before.
+    spent
+        What the periods before paid out less what they took in, in micro-units.
+    norms
+        The norms of the clients' updates as measured in them, by client.
+    """
+
+    number: int
+    rounds: int
+    run_rounds: int
+    done: int = 0
+    spent: int = 0
+    norms: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def after(cls, ledger: Ledger, before: Sequence[str], plan: Sequence[int]) -> Self:
+        """Return the period that comes after some others in a run with these rounds per period."""
+        number = len(before) + 1
+        return cls(
+            number=number,
+            rounds=plan[number - 1],
+            run_rounds=sum(plan),
+            done=sum(plan[: number - 1]),
+            spent=spent_in(ledger, before),
+            norms=measured_norms(ledger, before),
+        )
+
+    def budget(self, total: int) -> int:
+        """Return the period's share of what is left of a run's budget, in micro-units.
+
+        Examples
+        --------
+        >>> Period(2, rounds=10, run_rounds=40, done=20, spent=30).budget(100)
+        35
+        """
+        return (total - self.spent) * self.rounds // (self.run_rounds - self.done)
+
+
+def measured_norms(ledger: Ledger, periods: Iterable[str]) -> dict[str, float]:
+    """Return the root mean square norm of each client's accepted updates.
+
+    Of several periods, the last one counts in which a client joined: norms shrink as a model is
+    trained.
+    """
+    norms: dict[str, float] = {}
+    for period in periods:
+        squares: dict[str, list[float]] = {}
+        for entry in ledger.entries(period):
+            for client, (_, _, norm, *_) in entry.content.get("joined", {}).items():
+                squares.setdefault(client, []).append(float(norm) ** 2)
+        norms |= {client: (sum(own) / len(own)) ** 0.5 for client, own in squares.items()}
+    return norms
+
+
+def rounds_before(ledger: Ledger, period: str) -> int:
+    """Return the rounds of a period and of all that it follows; 0 if there is none."""
+    total = 0
+    while period:
+        total += ledger.rounds_done(period)
+        period = str((ledger.opening(period) or {}).get("follows", ""))
+    return total
+
+
+def spent_in(ledger: Ledger, periods: Iterable[str]) -> int:
+    """Return what some periods paid out less what they took in, in micro-units."""
+    return sum(
+        amount
+        for period in periods
+        for entry in ledger.entries(period)
+        for account, amount in entry.postings
+        if account.startswith("client:")
+    )

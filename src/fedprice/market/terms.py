@@ -1,0 +1,72 @@
+"""From an outcome to terms in whole numbers: what is offered, to the micro-unit."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from fedprice.errors import InputError
+from fedprice.market.money import (
+    LEVEL_ONE,
+    level_units,
+    micro_units,
+    price_units,
+    whole_payments,
+)
+from fedprice.market.offers import Terms
+from fedprice.pricing import Status
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedprice.pricing import Outcome
+
+__all__ = ["budgeted_terms"]
+
+
+def budgeted_terms(
+    outcome: Outcome,
+    samples: npt.NDArray[Any],
+    *,
+    rounds: int | None = None,
+    budget: int | None = None,
+) -> list[Terms]:
+    """Return an outcome in whole numbers: its levels as caps, its prices to the micro-unit.
+
+    Payments at the caps add up exactly to what the outcome spends in these rounds, at most the
+    budget.
+
+    Parameters
+    ----------
+    outcome
+        What is offered for a whole run.
+    samples
+        The clients' numbers of samples.
+    rounds
+        Rounds of the period, of all rounds of the outcome's game; by default all.
+    budget
+        The most to spend in the period, in micro-units; by default the share of the game's budget.
+    """
+    if outcome.status is Status.INFEASIBLE:
+        raise InputError("an infeasible outcome cannot be offered; raise the budget.")
+    if not outcome.posts_prices:
+        raise InputError(
+            f"scheme {outcome.scheme!r} offers no prices, so it is no market. Choose another one."
+        )
+    total = outcome.game.bound.rounds
+    share = Fraction(total if rounds is None else rounds, total)
+    most = int(micro_units(outcome.game.budget) * share) if budget is None else budget
+    # Levels are rounded down, but a payer's up: what it brings in was counted on.
+    caps = [level_units(float(level)) for level in outcome.levels]
+    caps = [
+        cap + int(price < 0 and 0 < cap < LEVEL_ONE)
+        for cap, price in zip(caps, outcome.prices, strict=True)
+    ]
+    exact = (
+        float(price) * (cap / LEVEL_ONE) * float(share)
+        for price, cap in zip(outcome.prices, caps, strict=True)
+    )
+    return [
+        Terms(price_units(payment, cap), cap, int(own))
+        for payment, cap, own in zip(whole_payments(exact, most), caps, samples, strict=True)
+    ]

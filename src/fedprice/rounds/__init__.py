@@ -1,0 +1,47 @@
+"""The round loop: from levels and a task to a trained model, whoever carries the messages."""
+
+from fedprice.errors import DivergedError
+from fedprice.rounds.aggregation import (
+    AGGREGATORS,
+    Aggregator,
+    Difference,
+    FedAvg,
+    Hajek,
+    HorvitzThompson,
+    TrotterTukey,
+    aggregator_of,
+    usual_aggregator,
+)
+from fedprice.rounds.history import History
+from fedprice.rounds.loop import Rounds
+from fedprice.rounds.server_step import Adam, Bounded, Momentum, Plain, ServerStep
+from fedprice.rounds.simulation import (
+    run_fingerprint,
+    simulate,
+    simulate_runs,
+    training_fingerprint,
+)
+
+__all__ = [
+    "AGGREGATORS",
+    "Adam",
+    "Aggregator",
+    "Bounded",
+    "Difference",
+    "DivergedError",
+    "FedAvg",
+    "Hajek",
+    "History",
+    "HorvitzThompson",
+    "Momentum",
+    "Plain",
+    "Rounds",
+    "ServerStep",
+    "TrotterTukey",
+    "aggregator_of",
+    "run_fingerprint",
+    "simulate",
+    "simulate_runs",
+    "training_fingerprint",
+    "usual_aggregator",
+]

@@ -1,0 +1,80 @@
+"""What an aggregator is: begin a round, add the updates that may be used, finish with a step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from fedprice.arrays import State
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fedprice.arrays import FloatArray, IntArray
+
+__all__ = ["Aggregator", "Arrivals", "Collector", "State", "WeightedSum"]
+
+
+class Arrivals(NamedTuple):
+    """What is known of a round before any update is there.
+
+    Attributes
+    ----------
+    clients
+        Those whose updates are expected, in rising order; some may still be refused or missing.
+    weight, probability
+        a_n, and the probability q_n ρ_n that an update of client n arrives, of all clients, shape
+        (num_clients,).
+    size
+        How many numbers an update has.
+    """
+
+    clients: IntArray
+    weight: FloatArray
+    probability: FloatArray
+    size: int
+
+
+class Collector(Protocol):
+    """Takes the updates of one round, in as many parts as they come in."""
+
+    def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
+        """Take updates w_n − w that may be used, shape (len(clients), size), clients rising."""
+
+    def finish(self) -> FloatArray:
+        """Return the step of the model, shape (size,)."""
+
+    def state(self) -> State:
+        """Return what to remember once the step is taken; the state of `begin` is used up."""
+
+
+class Aggregator(Protocol):
+    """Turns the updates of a round into a step of the model.
+
+    Updates that are refused never reach it. It sees clients by their numbers, counted from 0.
+    """
+
+    @property
+    def name(self) -> str:
+        """A word for results and checkpoints; what aggregates differently needs another one."""
+
+    def start(self, num_clients: int, size: int) -> State:
+        """Return what the aggregator remembers before the first round."""
+
+    def begin(self, state: State, arrivals: Arrivals) -> Collector:
+        """Return a collector for the updates of one round."""
+
+
+class WeightedSum:
+    """Σ factor · update in double precision, added one after the other: parts change no bit."""
+
+    def __init__(self, size: int) -> None:
+        self.total = np.zeros(size)
+        self._scaled = np.empty(size)
+
+    def add(self, factors: FloatArray, updates: npt.NDArray[Any]) -> None:
+        """Add some updates, each with its factor."""
+        for factor, update in zip(factors, updates, strict=True):
+            np.multiply(update, factor, out=self._scaled)
+            self.total += self._scaled

@@ -1,0 +1,332 @@
+"""The round loop: coins → call → arrive → admit → aggregate → server step → record.
+
+`Rounds` is a run between its rounds, `Round` the one under way. Whoever carries the messages drives
+them: `fedprice.rounds.simulation` in one process, `fedprice.flower` over a network::
+
+    while rounds.done < rounds.total:
+        round_ = rounds.begin()                    # coins
+        round_.expect(clients)                     # call: those whose updates are on their way
+        for some, updates in arriving(round_):
+            round_.arrive(some, updates)           # arrive → admit → aggregate
+        model = round_.propose()                   # server step, if one wants to see it before
+        round_.close()                             # record
+
+Who takes part, what is admitted and what is kept are three small things that the loop is given:
+a `Participation`, an `Admission` and a `Keeper`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from fedprice.errors import DivergedError
+from fedprice.learning.layout import Layout
+from fedprice.rounds.aggregation.base import Arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
+
+    from fedprice.arrays import Arrays, BoolArray, FloatArray, IntArray, State
+    from fedprice.learning.task import Updates
+    from fedprice.rounds.aggregation.base import Aggregator, Collector
+    from fedprice.rounds.participation import Participation
+    from fedprice.rounds.server_step import ServerStep
+
+    # (round, clients, their flat updates) → which of them may touch the model.
+    Admission = Callable[[int, IntArray, npt.NDArray[Any]], BoolArray]
+
+ALARM, EXPLODED = 10.0, 100.0  # times its start that a loss must reach to be called so
+
+__all__ = ["Keeper", "Round", "Rounds"]
+
+
+class Keeper(Protocol):
+    """Keeps what a run needs to go on after a round."""
+
+    def restore(self) -> State | None:
+        """Return what was kept after the last round, if any."""
+
+    def keep(self, round_: int, model: Arrays, state: Callable[[], State]) -> None:
+        """Take note of a round that is over.
+
+        Parameters
+        ----------
+        round_
+            Which, counted from 0.
+        model
+            The model after it, as clients get it.
+        state
+            Returns what the run needs to go on from here.
+        """
+
+
+class Rounds:
+    """A run between its rounds.
+
+    Parameters
+    ----------
+    initial
+        The model to start from.
+    ids, weight
+        The clients' names and their shares of the data, a_n.
+    total
+        How many rounds the run has.
+    participation
+        Who takes part.
+    aggregator, server_step
+        How updates become an estimate, and the estimate a change of the model.
+    admit
+        Which updates may touch the model; by default all.
+    keeper
+        What is kept of each round; by default nothing.
+
+    Attributes
+    ----------
+    done
+        Rounds done.
+    vector, model
+        The model as the server keeps it, flat, 64 bits; and as clients get it.
+    notes
+        What whoever drives the loop wants kept with its state, by name.
+    record
+        What was seen: updates and the largest weight of each round; sums of squared norms and
+        counts of each client.
+    """
+
+    def __init__(
+        self,
+        initial: Arrays,
+        *,
+        ids: Sequence[str],
+        weight: FloatArray,
+        total: int,
+        participation: Participation,
+        aggregator: Aggregator,
+        server_step: ServerStep,
+        admit: Admission | None = None,
+        keeper: Keeper | None = None,
+    ) -> None:
+        self.layout = Layout.of(initial)
+        self.ids, self.weight, self.total = ids, weight, total
+        self.participation, self.aggregator = participation, aggregator
+        self.server_step, self.admit, self.keeper = server_step, admit, keeper
+        self.done, self.vector = 0, self.layout.flat(initial)
+        self.model = self.layout.arrays(self.vector)
+        self._aggregated = aggregator.start(weight.size, self.layout.size)
+        self._stepped = server_step.start(self.layout.size)
+        self.notes: State = {}
+        self.record: State = {
+            "joined": np.zeros(total, np.int64),
+            "largest_weight": np.zeros(total),
+            "squares": np.zeros(weight.size),
+            "squares_max": np.zeros(weight.size),
+            "gradients_seen": np.zeros(weight.size, np.int64),
+            "update_squares": np.zeros(weight.size),
+            "updates_seen": np.zeros(weight.size, np.int64),
+        }
+        kept = None if keeper is None else keeper.restore()
+        if kept is not None:
+            self.restore(kept)
+
+    def state(self) -> State:
+        """Return all that the run needs to go on from here."""
+        groups = {
+            "record": self.record,
+            "notes": self.notes,
+            "aggregator": self._aggregated,
+            "step": self._stepped,
+        }
+        state = {"model": self.vector, "done": np.array([self.done]), "how": self._how}
+        for group, arrays in groups.items():
+            state |= {f"{group}.{name}": array for name, array in arrays.items()}
+        return state
+
+    @property
+    def _how(self) -> npt.NDArray[Any]:
+        return np.array([self.aggregator.name, self.server_step.name])
+
+    def restore(self, state: State) -> None:
+        """Go on from what `state` returned; another aggregator or server step starts anew."""
+        self.record, self.notes = _group(state, "record"), _group(state, "notes")
+        self.done = int(state["done"][0])
+        if state["how"][0] == self._how[0]:
+            self._aggregated = _group(state, "aggregator")
+        self.follow(state)
+
+    def follow(self, state: State) -> None:
+        """Go on from the model and the server step of an earlier period; all else starts anew.
+
+        A server step of another kind starts anew, too.
+        """
+        self.vector = state["model"]
+        self.model = self.layout.arrays(self.vector)
+        if state["how"][1] == self._how[1]:
+            self._stepped = _group(state, "step")
+
+    def begin(self) -> Round:
+        """Draw the coins of the next round."""
+        return Round(self)
+
+
+class Round:
+    """A round under way.
+
+    Attributes
+    ----------
+    number
+        Which, counted from 0.
+    heads
+        The clients whose coins show heads, in rising order.
+    model
+        The model that they are sent.
+    length
+        How far the model moves, once the step is proposed.
+    """
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds, self.number, self.model = rounds, rounds.done, rounds.model
+        self.heads = rounds.participation.heads(self.number)
+        self._probability = rounds.participation.arrival()
+        self._joined, self._largest, self._heaviest = 0, 0.0, -1
+        self._seen: list[tuple[Any, ...]] = []
+        self.length = 0.0
+        self._expected = self.heads
+        self._collector: Collector | None = None
+        self._proposed: tuple[FloatArray, State, Arrays] | None = None
+
+    def expect(self, clients: IntArray) -> None:
+        """Say whose updates are on their way, in rising order; by default those of all heads."""
+        self._expected = clients
+
+    def _collecting(self) -> Collector:
+        """Return what takes the updates, begun when the first of them is there."""
+        if self._collector is None:
+            rounds = self._rounds
+            arrivals = Arrivals(
+                self._expected, rounds.weight, self._probability, rounds.layout.size
+            )
+            self._collector = rounds.aggregator.begin(rounds._aggregated, arrivals)
+        return self._collector
+
+    def arrive(self, clients: IntArray, updates: Updates) -> BoolArray:
+        """Take the updates of some clients, in rising order; return which of them were admitted."""
+        rounds, values = self._rounds, updates.values
+        squares, largest = updates.squares, updates.largest
+        admitted = np.ones(clients.size, np.bool_)
+        if rounds.admit is not None:
+            admitted = rounds.admit(self.number, clients, values)
+            if not admitted.all():
+                clients, values = clients[admitted], values[admitted]
+                squares = None if squares is None else squares[admitted]
+                largest = None if largest is None else largest[admitted]
+        if not clients.size:
+            return admitted
+        own = np.einsum("ij,ij->i", values, values).astype(np.float64)
+        if not math.isfinite(own.sum()):  # one look at sums in place of one at every number
+            self._require_finite(clients, values)
+            own = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        self._collecting().add(clients, values)
+        weights = rounds.weight[clients] / self._probability[clients]
+        at = int(weights.argmax())
+        if weights[at] > self._largest:
+            self._largest, self._heaviest = float(weights[at]), int(clients[at])
+        self._joined += clients.size
+        self._seen.append((clients, own, squares, largest, updates.gradients))
+        return admitted
+
+    def _require_finite(self, clients: IntArray, values: npt.NDArray[Any]) -> None:
+        broken = ~np.isfinite(values).all(axis=1)
+        if broken.any():
+            client = self._rounds.ids[int(clients[np.argmax(broken)])]
+            raise DivergedError(
+                f"round {self.number + 1}: the update of client {client!r} is not finite. Lower "
+                "the learning rate, or look at the scale of its features."
+            )
+
+    def propose(self) -> Arrays:
+        """Return the model after the server's step, which `close` takes; nothing is changed yet.
+
+        Raises
+        ------
+        DivergedError
+            If the model would no longer be finite.
+        """
+        return self._propose()[2]
+
+    def _propose(self) -> tuple[FloatArray, State, Arrays]:
+        rounds, estimate = self._rounds, self._collecting().finish()
+        change, stepped = rounds.server_step.change(rounds._stepped, estimate)
+        vector = rounds.vector + change
+        if not rounds.layout.holds(vector):
+            raise DivergedError(self.blame("the model is no longer finite"))
+        self.length = math.sqrt(change @ change)
+        self._proposed = vector, stepped, rounds.layout.arrays(vector)
+        return self._proposed
+
+    def judge(self, start: float, loss: float, after: int) -> str | None:
+        """Return a line that blames this round if the loss rose far above its start.
+
+        Parameters
+        ----------
+        start, loss, after
+            The loss before the first round and now, after so many rounds.
+
+        Raises
+        ------
+        DivergedError
+            If it exploded: the round should not be taken.
+        """
+        finite = math.isfinite(loss)
+        rise = loss / start if finite and start > 0 else 0.0  # of other losses, no scale is known
+        if finite and rise <= ALARM:
+            return None
+        what = f"the loss is {loss:.4g} after round {after} (it began at {start:.4g})"
+        if after > self.number + 1:
+            what = f"the longest step since the last evaluation; {what}"
+        if not finite or rise > EXPLODED:
+            raise DivergedError(self.blame(what))
+        return self.blame(what)
+
+    def close(self) -> None:
+        """Take the step, and record the round."""
+        rounds = self._rounds
+        rounds.vector, rounds._stepped, rounds.model = self._proposed or self._propose()
+        rounds._aggregated = self._collecting().state()
+        self._record()
+        rounds.done = self.number + 1
+        if rounds.keeper is not None:
+            rounds.keeper.keep(self.number, rounds.model, rounds.state)
+
+    def _record(self) -> None:
+        record = self._rounds.record
+        record["joined"][self.number] = self._joined
+        record["largest_weight"][self.number] = self._largest
+        for clients, own, squares, largest, gradients in self._seen:
+            record["update_squares"][clients] += own
+            record["updates_seen"][clients] += 1
+            if squares is not None:
+                record["squares"][clients] += squares
+                record["squares_max"][clients] = np.maximum(record["squares_max"][clients], largest)
+                record["gradients_seen"][clients] += gradients
+
+    def blame(self, what: str) -> str:
+        """Return a line that names this round, its largest weight, and the remedy."""
+        where = f"round {self.number + 1}: {what}"
+        if self._heaviest < 0:
+            return f"{where}. Lower the learning rate."
+        return (
+            f"{where}; its largest weight a/q was {self._largest:.3g}, of client "
+            f"{self._rounds.ids[self._heaviest]!r}, whose updates arrive with probability "
+            f"{self._probability[self._heaviest]:.3g}. Set a largest weight in pricing (it raises "
+            "low levels), lower the learning rate, or bound the server's steps."
+        )
+
+
+def _group(state: State, name: str) -> State:
+    start = f"{name}."
+    return {k[len(start) :]: array for k, array in state.items() if k.startswith(start)}

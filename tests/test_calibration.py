@@ -1,0 +1,373 @@
+"""Calibration: it recovers a known α, and says so when it cannot."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from fedprice import InputError
+from fedprice.arrays import Arrays
+from fedprice.bound import random_loss
+from fedprice.calibration import Calibration, Fit, calibrate, fit_alpha
+from fedprice.data import Federation
+from fedprice.data.synthetic import synthetic
+from fedprice.experiments import SETUPS, setup_of
+from fedprice.learning import LogisticRegression, Task, Training, oracle
+from fedprice.learning.optimum import best_loss, own_optimum_losses
+from fedprice.learning.theory import theory_constants
+from fedprice.rounds import simulate_runs
+
+ROUNDS = np.array([20, 30, 50])
+SPREADS = np.array([9.0, 3.0, 1.0])
+
+
+def small_task() -> LogisticRegression:
+    federation = synthetic(num_clients=10, samples=1500, seed=1)
+    return LogisticRegression(federation, Training(local_steps=20))
+
+
+def pilots(alpha: float, noise: float, seed: int, repeats: int = 10) -> np.ndarray:
+    """Losses of a problem whose bound is exact: F* + (α A + β) / R, and common noise a repeat."""
+    rng = np.random.default_rng(seed)
+    exact = 0.3 + (alpha * SPREADS[:, None, None] + 7) / ROUNDS
+    common = rng.normal(size=(1, repeats, ROUNDS.size))
+    losses: np.ndarray = exact + common
+    return losses + noise * rng.normal(size=(SPREADS.size, repeats, ROUNDS.size))
+
+
+def test_recovers_a_known_alpha_within_its_own_interval() -> None:
+    """A 95 % interval over 200 problems; fewer than 178 hits have a chance below one in 1e6."""
+    hits = 0
+    for seed in range(200):
+        alpha, (low, high) = fit_alpha(pilots(2.5, 0.05, seed), SPREADS, ROUNDS)
+        assert low < alpha < high
+        hits += low <= 2.5 <= high
+    assert 178 <= hits < 200
+    assert fit_alpha(pilots(2.5, 0.0, 0), SPREADS, ROUNDS)[0] == pytest.approx(2.5)
+
+
+def test_recovers_the_alpha_of_a_quadratic_problem() -> None:
+    """F(w) = ½‖w‖², a step 1/(r + 1) along w plus what random joining adds.
+
+    After R rounds w is the mean of R independent errors, so that E F = ½ A / R: α is ½. A 95 %
+    interval over 100 problems; fewer than 84 hits have a chance below one in 1e5.
+    """
+    clients, dimensions, repeats, hits = 40, 40, 20, 0
+    levels = np.array([[0.1], [0.3]]) * np.ones(clients)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        pushes = rng.normal(size=(clients, dimensions))  # a_n times the clients' gradients at 0
+        spreads = ((1 - levels) / levels * (pushes**2).sum(axis=1)).sum(axis=1)
+        losses = np.empty((2, repeats, ROUNDS.size))
+        for repeat in range(repeats):
+            coins = rng.random((ROUNDS[-1], clients))  # common to both pilots
+            for i, level in enumerate(levels):
+                errors = ((coins < level) / level - 1) @ pushes
+                w = np.cumsum(errors, axis=0)[ROUNDS - 1] / ROUNDS[:, None]
+                losses[i, repeat] = (w**2).sum(axis=1) / 2
+        _, (low, high) = fit_alpha(losses, spreads, ROUNDS)
+        hits += low <= 0.5 <= high
+    assert 84 <= hits < 100
+
+
+def test_refuses_what_identifies_nothing() -> None:
+    with pytest.raises(InputError, match=r"cannot tell alpha from 0 .* use more repeats"):
+        fit_alpha(pilots(0.01, 1.0, 1), SPREADS, ROUNDS)
+    with pytest.raises(InputError, match="must be ordered"):
+        fit_alpha(pilots(2.5, 0.1, 1), SPREADS[::-1], ROUNDS)
+
+
+def test_calibrates_a_small_federation() -> None:
+    task = small_task()
+    found = calibrate(task, repeats=6, checkpoints=(5, 10))
+    assert 0 < found.interval[0] < found.alpha < found.interval[1]
+    assert found.grad_norm_max is not None
+    assert (found.grad_norm <= found.grad_norm_max).all()
+    assert found.pilots.shape == (2, 2)
+    assert (found.pilots[0] > found.pilots[1]).all()  # joining less hurts
+    assert found.bound(100).alpha == found.alpha
+    # β is what is left at the highest level: R (F_R − F*) − α A.
+    weight = task.weight
+    high = np.clip(weight, 0.3, 1.0)
+    spread = random_loss((weight * found.grad_norm) ** 2, high)
+    rounds = np.array([5, 10])
+    left = rounds * (found.pilots[-1] - best_loss(task.federation)) - found.alpha * spread
+    assert found.beta == pytest.approx(max(left.mean(), 0), rel=1e-3)
+    for change, message in (
+        ({"levels": (0.2,)}, "two or more different"),
+        ({"repeats": 1}, "`repeats` must be at least 2"),
+    ):
+        with pytest.raises(InputError, match=message):
+            calibrate(task, **change)
+
+
+def test_pilots_are_floored_and_share_their_coins(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = small_task()
+    asked: list[tuple[np.ndarray, int]] = []
+
+    def watch(task: Task, runs: list[tuple[np.ndarray, int]], **rest: Any) -> object:
+        asked.extend(runs)
+        return simulate_runs(task, runs, **rest)
+
+    monkeypatch.setattr("fedprice.calibration.simulate_runs", watch)
+    calibrate(task, repeats=6, checkpoints=(5, 10))
+    low, high = asked[:6], asked[6:]
+    assert [seed for _, seed in low] == [seed for _, seed in high]
+    assert len({seed for _, seed in low}) == 6
+    assert not {seed for _, seed in low} & set(range(100))
+    for (levels, _), floor in ((low[0], 0.1), (high[0], 0.3)):
+        assert levels == pytest.approx(np.maximum(task.weight, floor))
+
+
+def test_optima() -> None:
+    federation = synthetic(num_clients=4, samples=400, seed=1)
+    least = best_loss(federation, l2=0.01)
+    own = own_optimum_losses(federation, l2=0.01)
+    assert (own > least).all()  # a client's own model serves the others badly
+    x, y = oracle.with_bias(federation.features), federation.labels
+    for n in range(4):  # by the oracle's loss and gradient, in double precision
+        rows = slice(federation.offsets[n], federation.offsets[n + 1])
+        w = exact_optimum(x[rows], y[rows], 0.01)
+        assert own[n] == pytest.approx(oracle.evaluate(w, x, y, 0.0)[0], rel=1e-3)
+    assert least == pytest.approx(oracle.evaluate(exact_optimum(x, y, 0.01), x, y, 0.01)[0])
+
+
+def exact_optimum(x: np.ndarray, y: np.ndarray, l2: float) -> np.ndarray:
+    shape = (10, x.shape[1])
+
+    def both(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        w = flat.reshape(shape)
+        return oracle.evaluate(w, x, y, l2)[0], oracle.gradient(w, x, y, l2).ravel()
+
+    options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9}
+    found = minimize(both, np.zeros(10 * x.shape[1]), jac=True, method="L-BFGS-B", options=options)
+    w: np.ndarray = found.x.reshape(shape)
+    return w
+
+
+def test_theory_constants() -> None:
+    """L bounds every Hessian, nearly reached; σ is the spread of single gradients at 0."""
+    federation = synthetic(num_clients=4, samples=400, seed=1)
+    theory = theory_constants(LogisticRegression(federation, Training(l2=0.01, batch=24)))
+    assert theory.convexity == 0.01
+    x, y = oracle.with_bias(federation.features), federation.labels
+    start = np.zeros((10, x.shape[1]))
+    rng = np.random.default_rng(0)
+    steepest = 0.0
+    for n in range(4):
+        rows = slice(federation.offsets[n], federation.offsets[n + 1])
+        own, labels = x[rows], y[rows]
+        singles = np.array(
+            [
+                oracle.gradient(start, own[i : i + 1], labels[i : i + 1], 0.0)
+                for i in range(len(own))
+            ]
+        ).reshape(len(own), -1)
+        spread = ((singles - singles.mean(axis=0)) ** 2).sum(axis=1).mean()
+        assert theory.grad_std[n] == pytest.approx(np.sqrt(spread / 24))
+        top = np.linalg.eigh(own.T @ own)[1][:, -1]
+        for _ in range(20):
+            w = rng.normal(size=start.shape) * rng.choice([0.0, 0.01, 0.1])
+            # Two classes that share all the probability bend the most.
+            w[2:] -= 50 * np.sign(own.mean(axis=0) @ top) * top
+            direction = np.zeros_like(w)
+            direction[0], direction[1] = top, -top
+            step = 1e-4 * direction / np.linalg.norm(direction)
+            change = oracle.gradient(w + step, own, labels, 0.01)
+            change -= oracle.gradient(w - step, own, labels, 0.01)
+            steepest = max(steepest, float(np.linalg.norm(change)) / 2e-4)
+    assert steepest <= theory.smoothness * (1 + 1e-6)
+    assert steepest > 0.3 * theory.smoothness
+
+
+def test_setups_take_about_as_long_as_in_the_paper() -> None:
+    x, y = np.zeros((40, 784), np.float32), np.zeros(40, np.int32)
+    images = Federation("images", x, y, np.arange(41), x, y, num_classes=10)
+    for setup, federation in zip(SETUPS.values(), (synthetic(), images, images), strict=True):
+        clock = setup.clock(federation)
+        rng = np.random.default_rng(0)
+        times = [clock.round_time(np.flatnonzero(rng.random(40) < 0.3)) for _ in range(1000)]
+        assert setup.time / 2 < sum(times) < 2 * setup.time
+    assert list(SETUPS) == ["setup1", "setup2", "setup3"]
+    with pytest.raises(InputError, match="there is no setup 'setup'"):
+        setup_of("setup")
+
+
+@pytest.fixture(scope="module")
+def measured() -> Calibration:
+    return calibrate(small_task(), repeats=6, checkpoints=(5, 10))
+
+
+@pytest.fixture(scope="module")
+def by_updates() -> Calibration:
+    """Of a task that knows no gradient norms, and whose clients differ."""
+    goals = np.random.default_rng(2).normal(size=(5, 3))
+
+    def update(model: Arrays, client: int, round_: int, seed: int) -> Arrays:
+        noise = np.random.default_rng([seed, round_, client]).normal(size=3)
+        return [(goals[client] - model[0] + 0.2 * noise) * 0.3]
+
+    task = Task.of(
+        initial=[np.zeros(3)],
+        samples=[30, 10, 20, 20, 20],
+        update=update,
+        evaluate=lambda model: {"loss": float(((model[0] - goals) ** 2).sum(axis=1).mean())},
+        ids=["ann", "bob", "cid", "dora", "eve"],
+        name="goals",
+    )
+    return calibrate(task, repeats=20, checkpoints=(5, 10, 20))
+
+
+def test_a_task_without_gradient_norms_is_priced_by_its_updates(by_updates: Calibration) -> None:
+    assert by_updates.gradients is None
+    assert by_updates.grad_norm_max is None
+    assert by_updates.norms == "updates"
+    assert by_updates.fit is by_updates.updates
+    assert (by_updates.grad_norm > 0).all()
+    assert by_updates.beta == 0  # F* is not known
+    assert 0 < by_updates.interval[0] < by_updates.alpha < by_updates.interval[1]
+    clients = by_updates.clients(cost=1, value=0)
+    assert list(clients.ids) == ["ann", "bob", "cid", "dora", "eve"]
+    assert np.array_equal(clients.grad_norm, by_updates.updates.norm)
+    assert clients.samples is not None
+    assert clients.samples.tolist() == [30, 10, 20, 20, 20]
+    assert by_updates.to_frame().columns == ["client_id", "samples", "update_norm"]
+
+
+def test_both_fits_explain_the_pilots_alike(measured: Calibration) -> None:
+    """With two pilots α (A(q¹) − A(q²)) is what was seen: α norm² agrees, whatever the norm is."""
+    assert measured.gradients is not None
+    weight = measured.samples / measured.samples.sum()
+    low, high = np.clip(weight, 0.1, 1.0), np.clip(weight, 0.3, 1.0)
+
+    def explained(fit: Fit) -> float:
+        terms = fit.alpha * (weight * fit.norm) ** 2
+        return random_loss(terms, low) - random_loss(terms, high)
+
+    assert explained(measured.gradients) == pytest.approx(explained(measured.updates), rel=1e-12)
+    seen = (measured.rounds * (measured.pilots[0] - measured.pilots[1])).mean()
+    assert explained(measured.updates) == pytest.approx(seen, rel=1e-9)
+    assert measured.gradients.norm != pytest.approx(measured.updates.norm, rel=0.1)
+
+
+def test_norms_in_another_unit_change_alpha_and_no_product() -> None:
+    """Updates twice as long in another unit of the model: α is a quarter, α norm² the same."""
+    rng = np.random.default_rng(5)
+    norm, weight = rng.uniform(1, 3, 6), rng.dirichlet(np.ones(6))
+    losses = pilots(2.5, 0.05, 3)[:2]
+    products = []
+    for unit in (1.0, 2.0):
+        squares = (weight * norm * unit) ** 2
+        spreads = np.array([random_loss(squares, np.full(6, q)) for q in (0.1, 0.3)])
+        alpha, _ = fit_alpha(losses, spreads, ROUNDS)
+        products.append(alpha * (norm * unit) ** 2)
+    assert products[0] == pytest.approx(products[1], rel=1e-12)
+
+
+def same(one: Calibration, other: Calibration) -> bool:
+    """Compare all numbers bit for bit."""
+    for fit, again in ((one.gradients, other.gradients), (one.updates, other.updates)):
+        if fit is None or again is None:
+            if fit is not again:
+                return False
+        elif (fit.alpha, fit.low, fit.high, fit.beta) != (
+            again.alpha, again.low, again.high, again.beta,
+        ) or not np.array_equal(fit.norm, again.norm):  # fmt: skip
+            return False
+    return (one.name, one.ids, one.norms) == (other.name, other.ids, other.norms) and all(
+        np.array_equal(getattr(one, name), getattr(other, name))
+        for name in ("samples", "grad_norm_max", "rounds", "pilots")
+    )
+
+
+@pytest.mark.parametrize("which", ["measured", "by_updates"])
+def test_what_is_written_is_read(
+    which: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    found: Calibration = request.getfixturevalue(which)
+    path = tmp_path / "calibration.json"
+    found.write(path)
+    assert same(Calibration.read(path), found)
+    assert [part.name for part in tmp_path.iterdir()] == ["calibration.json"]
+    with pytest.raises(InputError, match="exists"):
+        found.write(path)
+    found.with_alpha(3.0).write(path, force=True)
+    assert Calibration.read(path).interval == (3.0, 3.0)
+    with pytest.raises(InputError, match="json"):
+        found.write(tmp_path / "calibration.csv")
+
+
+def damaged(content: dict[str, Any], *path: Any, to: Any) -> dict[str, Any]:
+    changed = copy.deepcopy(content)
+    spot: Any = changed
+    for part in path[:-1]:
+        spot = spot[part]
+    spot[path[-1]] = to
+    return changed
+
+
+def test_damaged_files_get_one_clear_line(measured: Calibration, tmp_path: Path) -> None:
+    path = tmp_path / "calibration.json"
+    whole = json.loads(measured.to_json())
+    bad: list[str | bytes] = ["", "nonsense", "[]", "{}", "null", "3", b"\xff\xfe\x00", b"\x80"]
+    bad += [json.dumps({k: v for k, v in whole.items() if k != name}) for name in whole]
+    bad += [
+        json.dumps(damaged(whole, *where, to=to))
+        for where, to in (
+            (["format"], "fedprice calibration 0"),
+            (["updates"], None),
+            (["updates", "alpha"], 0),
+            (["updates", "alpha"], "many"),
+            (["updates", "alpha"], float("nan")),
+            (["updates", "alpha_high"], 1e-9),
+            (["updates", "beta"], -1),
+            (["gradients"], []),
+            (["gradients"], 3),
+            (["clients"], []),
+            (["clients"], {}),
+            (["clients", 0], None),
+            (["clients", 0, "samples"], 0),
+            (["clients", 0, "samples"], 2.5),
+            (["clients", 0, "client_id"], "2"),
+            (["clients", 0, "update_norm"], -1.0),
+            (["clients", 0, "grad_norm"], float("inf")),
+            (["clients", 0, "grad_norm"], None),
+            (["rounds"], "soon"),
+            (["rounds"], [5]),
+            (["rounds"], [5, 0]),
+            (["pilots"], [[1, 2], [3]]),
+            (["pilots"], None),
+            (["pilots"], [[1.0, float("nan")], [1.0, 1.0]]),
+            (["name"], None),
+        )
+    ]
+    for content in bad:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        with pytest.raises(InputError) as error:
+            Calibration.read(path)
+        line = str(error.value)
+        assert len(line.splitlines()) == 1
+        assert line.startswith(f"{path}: this is not a calibration of the format"), content
+    with pytest.raises(InputError, match=r"cannot read .*none\.json: No such file"):
+        Calibration.read(tmp_path / "none.json")
+
+
+def test_the_least_loss_has_no_ridge_where_the_losses_have_none() -> None:
+    """Once a ridged F* was subtracted from losses without a ridge, and β came out too small."""
+    task = small_task()
+    federation = task.federation
+    x, y = oracle.with_bias(federation.features), federation.labels
+    w = exact_optimum(x, y, 1e-4)
+    bare, ridged = oracle.evaluate(w, x, y, 0.0)[0], oracle.evaluate(w, x, y, 1e-4)[0]
+    assert ridged - bare > 1e-3  # the defect was that large
+    assert task.least_loss() == pytest.approx(bare, abs=1e-4)
+    # With l2, losses and F* both have the term.
+    with_l2 = LogisticRegression(federation, Training(local_steps=20, l2=0.01))
+    w = exact_optimum(x, y, 0.01)
+    assert with_l2.least_loss() == pytest.approx(oracle.evaluate(w, x, y, 0.01)[0], abs=1e-5)
+    model = [w.astype(np.float32)]
+    assert with_l2.evaluate(model)["loss"] == pytest.approx(with_l2.least_loss(), abs=1e-5)
