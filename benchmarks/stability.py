@@ -1,0 +1,440 @@
+"""Which estimator trains models that are not convex without collapsing: `make bench-stability`.
+
+Every estimator sees the same coins and the same batches. An estimator passes a task if its worst
+seed ends within 5 points of accuracy of FedAvg's worst seed with the same joiners. Its bias and its
+noise are not estimated but enumerated, over all 1,024 outcomes of ten coins, on real updates of
+the task. The tasks in PyTorch are left out where torch is not installed. Writes stability.json and
+stability.md beside this file.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import multiprocessing
+import os
+import platform
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # one process per core; before numpy is imported
+
+import numpy as np
+
+import fedprice as fp
+from benchmarks.models import NUM_CLIENTS, cnn, digits, mlp
+from fedprice.experiments.setups import setup_of
+from fedprice.rounds import (
+    Bounded,
+    Difference,
+    DivergedError,
+    FedAvg,
+    Hajek,
+    HorvitzThompson,
+    Plain,
+    TrotterTukey,
+    simulate,
+    simulate_runs,
+)
+from fedprice.rounds.aggregation.base import Arrivals, WeightedSum
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedprice.arrays import FloatArray, IntArray, State
+    from fedprice.rounds import Aggregator, ServerStep
+
+HERE = Path(__file__).parent
+ROUNDS, SEEDS, MANY, LATE = 20, range(100, 110), range(200, 260), 8
+TOLERANCE = 0.05
+LOW_TO_HIGH = np.linspace(0.1, 0.6, NUM_CLIENTS)
+
+
+@dataclass(frozen=True)
+class Limited:
+    """Horvitz–Thompson, divided by W / most where the total weight W exceeds `most`."""
+
+    most: float
+
+    @property
+    def name(self) -> str:
+        """A word for results."""
+        return f"limited-{self.most:g}"
+
+    def start(self, num_clients: int, size: int) -> State:
+        """Return what it remembers before the first round."""
+        return {}
+
+    def begin(self, state: State, arrivals: Arrivals) -> _Limited:
+        """Begin a round."""
+        return _Limited(self.most, arrivals)
+
+
+class _Limited:
+    def __init__(self, most: float, arrivals: Arrivals) -> None:
+        self._most, self._arrivals = most, arrivals
+        self._sum, self.weight = WeightedSum(arrivals.size), 0.0
+
+    def add(self, clients: IntArray, updates: Any) -> None:
+        factors = self._arrivals.weight[clients] / self._arrivals.probability[clients]
+        self._sum.add(factors, updates)
+        self.weight += float(factors.sum())
+
+    def finish(self) -> FloatArray:
+        return self._sum.total / max(1.0, self.weight / self._most)
+
+    def state(self) -> State:
+        return {}
+
+
+@dataclass(frozen=True)
+class Centred:
+    """H + (1 − W) h with h a running mean of the updates of earlier rounds: unbiased."""
+
+    name: str = "centred"
+
+    def start(self, num_clients: int, size: int) -> State:
+        """Return what it remembers before the first round."""
+        return {"centre": np.zeros(size)}
+
+    def begin(self, state: State, arrivals: Arrivals) -> _Centred:
+        """Begin a round."""
+        return _Centred(state["centre"], arrivals)
+
+
+class _Centred(_Limited):
+    def __init__(self, centre: FloatArray, arrivals: Arrivals) -> None:
+        super().__init__(np.inf, arrivals)
+        self._centre = centre
+
+    def finish(self) -> FloatArray:
+        return self._sum.total + (1 - self.weight) * self._centre
+
+    def state(self) -> State:
+        if not self.weight:
+            return {"centre": self._centre}
+        return {"centre": (self._centre + self._sum.total / self.weight) / 2}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One task of the study: how to make it, and the levels."""
+
+    make: Callable[[], fp.Task]
+    levels: FloatArray
+    torch: bool = False
+
+
+def shuffled() -> FloatArray:
+    """Return levels from 0.1 to 0.6 that have nothing to do with the sizes."""
+    return np.random.default_rng(1).permutation(LOW_TO_HIGH)
+
+
+def against_size() -> FloatArray:
+    """Return levels from 0.1 for the largest client to 0.6 for the smallest."""
+    levels = np.empty(NUM_CLIENTS)
+    levels[np.argsort(-digits().samples)] = LOW_TO_HIGH
+    return levels
+
+
+@cache
+def studies() -> dict[str, Study]:
+    """Return the tasks; the three after the first are harder, each in its own way."""
+    return {
+        "CNN": Study(lambda: cnn(digits()), shuffled(), torch=True),
+        "quickstart CNN": Study(
+            lambda: cnn(digits(uneven=1.0, skew=100.0), momentum=0.9, epochs=1),
+            shuffled(),
+            torch=True,
+        ),
+        "MLP": Study(lambda: mlp(digits(skew=0.5), momentum=0.9), shuffled()),
+        "MLP, large clients rare": Study(lambda: mlp(digits(), momentum=0.9), against_size()),
+    }
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An aggregator with a server step and floors; `rival` is FedAvg with the same joiners."""
+
+    aggregator: Aggregator
+    step: ServerStep = field(default_factory=Plain)
+    max_weight: float = np.inf
+    rival: str = "FedAvg"
+
+    def levels(self, weight: FloatArray, levels: FloatArray) -> FloatArray:
+        """Return the levels, raised so that no weight exceeds the largest."""
+        return np.clip(weight / self.max_weight, levels, 1.0)
+
+
+HT, DIFFERENCE, HALF = HorvitzThompson(), Difference(), TrotterTukey()
+FLOORS = {1.0: "FedAvg, largest weight 1", 0.5: "FedAvg, largest weight 0.5"}
+ESTIMATORS = {
+    "full participation": Estimator(HT, max_weight=1e-9),
+    "FedAvg": Estimator(FedAvg()),
+    **{label: Estimator(FedAvg(), max_weight=w, rival=label) for w, label in FLOORS.items()},
+    "Horvitz–Thompson": Estimator(HT),
+    "Horvitz–Thompson, largest weight 2": Estimator(HT, max_weight=2.0),
+    "Horvitz–Thompson, largest weight 1": Estimator(HT, max_weight=1.0, rival=FLOORS[1.0]),
+    "Horvitz–Thompson, largest weight 0.5": Estimator(HT, max_weight=0.5, rival=FLOORS[0.5]),
+    "Horvitz–Thompson, Bounded(1, 5)": Estimator(HT, Bounded(1.0, 5)),
+    "Horvitz–Thompson, Bounded(1.5, 5)": Estimator(HT, Bounded(1.5, 5)),
+    "Horvitz–Thompson, Bounded(2, 10)": Estimator(HT, Bounded(2.0, 10)),
+    "Horvitz–Thompson, total weight at most 1.5": Estimator(Limited(1.5)),
+    "Horvitz–Thompson, total weight at most 1": Estimator(Limited(1.0)),
+    "Trotter–Tukey 0.25": Estimator(TrotterTukey(0.25)),
+    "Trotter–Tukey 0.5": Estimator(HALF),
+    "Trotter–Tukey 0.75": Estimator(TrotterTukey(0.75)),
+    "Trotter–Tukey 0.5, Bounded(1.5, 5)": Estimator(HALF, Bounded(1.5, 5)),
+    "Trotter–Tukey 0.5, largest weight 1": Estimator(HALF, max_weight=1.0, rival=FLOORS[1.0]),
+    "Trotter–Tukey 0.5, largest weight 0.5": Estimator(HALF, max_weight=0.5, rival=FLOORS[0.5]),
+    "Hájek": Estimator(Hajek()),
+    "Hájek, largest weight 0.5": Estimator(Hajek(), max_weight=0.5, rival=FLOORS[0.5]),
+    "difference": Estimator(DIFFERENCE),
+    "difference, Bounded(1.5, 5)": Estimator(DIFFERENCE, Bounded(1.5, 5)),
+    "difference, largest weight 0.5": Estimator(DIFFERENCE, max_weight=0.5, rival=FLOORS[0.5]),
+    "centred (unbiased)": Estimator(Centred()),
+}
+
+
+@cache
+def task_of(study: str) -> fp.Task:
+    """Return a task, made once per process."""
+    return studies()[study].make()
+
+
+def accuracies(study: str, label: str, seeds: range = SEEDS) -> list[float]:
+    """Return the final accuracy of each seed; a run that diverges counts as guessing."""
+    task, estimator = task_of(study), ESTIMATORS[label]
+    levels = estimator.levels(task.weight, studies()[study].levels)
+    found = []
+    for seed in seeds:
+        try:
+            history = simulate(
+                task,
+                levels,
+                rounds=ROUNDS,
+                seed=seed,
+                aggregator=estimator.aggregator,
+                server_step=estimator.step,
+                evaluate_every=ROUNDS,
+            )
+            found.append(float(history.accuracy[-1]))
+        except DivergedError:
+            found.append(0.1)
+    return found
+
+
+def enumerated(study: str) -> dict[str, dict[str, float]]:
+    """Return bias and noise of every estimator, over all outcomes of the coins of a late round.
+
+    All are relative to the length of the full step: the length of the bias; its part along the full
+    step, which acts like another learning rate; its part across, relative to the expected step,
+    which turns it; and the root mean square error.
+    """
+    task = task_of(study)
+    weight, everyone = task.weight, np.arange(task.num_clients)
+    model, past = task.initial, []
+    for round_ in range(LATE):  # full participation; the last updates are those of round LATE
+        past.append(task.updates(model, everyone, round_, 0).values.astype(np.float64))
+        step = task.layout.arrays(weight @ past[-1])
+        model = [(old + new).astype(old.dtype) for old, new in zip(model, step, strict=True)]
+    updates, full = past[-1], weight @ past[-1]
+    length = float(np.linalg.norm(full))
+    outcomes = np.array(list(itertools.product([False, True], repeat=task.num_clients)))
+    result = {}
+    for label, estimator in ESTIMATORS.items():
+        levels = estimator.levels(weight, studies()[study].levels)
+        chance = np.where(outcomes, levels, 1 - levels).prod(axis=1)
+        # What an estimator with a memory remembers: updates as old as they are on average.
+        age = np.minimum(np.rint(1 / levels).astype(int), LATE - 1)
+        last = np.array([past[-1 - a][n] for n, a in enumerate(age)])
+        memory = {"last": last, "expected": weight @ last, "centre": weight @ past[-2]}
+        steps = np.zeros((len(outcomes), full.size))
+        for row, joined in zip(steps, outcomes, strict=True):
+            clients = np.flatnonzero(joined)
+            collector = estimator.aggregator.begin(
+                dict(memory), Arrivals(clients, weight, levels, full.size)
+            )
+            collector.add(clients, updates[clients])
+            row[:] = collector.finish()
+        if isinstance(estimator.step, Bounded):
+            lengths = np.linalg.norm(steps, axis=1)
+            order = np.argsort(lengths)
+            some = order[lengths[order] > 0]
+            middle = np.searchsorted(np.cumsum(chance[some]), chance[some].sum() / 2)
+            longest = estimator.step.factor * lengths[some[middle]]
+            steps *= np.minimum(1.0, longest / np.maximum(lengths, longest))[:, None]
+        mean = chance @ steps
+        along = float((mean - full) @ full / length**2)
+        across = float(np.linalg.norm(mean - full * (1 + along))) / length / (1 + along)
+        result[label] = {
+            "bias": float(np.linalg.norm(mean - full)) / length,
+            "along": along,
+            "across": across,
+            "noise": float(np.sqrt(chance @ ((steps - full) ** 2).sum(axis=1))) / length,
+        }
+    return result
+
+
+def convex() -> dict[str, dict[str, list[float]]]:
+    """Return the excess loss of Setup 1 after 100 and 1,000 rounds, at its equilibrium levels."""
+    setup = setup_of("setup1")
+    federation = setup.federation()
+    task = fp.LogisticRegression(federation)
+    measured = fp.calibrate(task)
+    levels = fp.solve(setup.game(federation, measured)).levels
+    least = task.least_loss()
+    estimators = {
+        "full participation": (HT, Plain(), np.ones_like(levels)),
+        "Horvitz–Thompson": (HT, Plain(), levels),
+        "Trotter–Tukey 0.5": (HALF, Plain(), levels),
+        "Hájek": (Hajek(), Plain(), levels),
+        "Horvitz–Thompson, Bounded(1.5, 5)": (HT, Bounded(1.5, 5), levels),
+        "difference": (DIFFERENCE, Plain(), levels),
+        "FedAvg": (FedAvg(), Plain(), levels),
+    }
+    result: dict[str, dict[str, list[float]]] = {}
+    for label, (aggregator, step, q) in estimators.items():
+        histories = simulate_runs(
+            task,
+            [(q, seed) for seed in range(5)],
+            rounds=1000,
+            aggregator=aggregator,
+            server_step=step,
+            evaluate_every=100,
+        )
+        losses = np.array([history.loss for history in histories]) - (least or 0.0)
+        result[label] = {"100": losses[:, 1].tolist(), "1000": losses[:, -1].tolist()}
+    weight = task.weight
+    result["levels"] = {
+        "levels": levels.tolist(),
+        "largest_weight": [float((weight / levels).max())],
+        "variance": [float((weight**2 * (1 - levels) / levels).sum())],
+    }
+    return result
+
+
+def spread(values: list[float], digits_: int = 2) -> str:
+    """Return the least and the greatest, or one number where they print alike."""
+    low, high = f"{min(values):.{digits_}f}", f"{max(values):.{digits_}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def quick(study: str) -> bool:
+    """Return whether a task is cheap enough for many seeds."""
+    return not studies()[study].torch
+
+
+def measure() -> dict[str, Any]:
+    """Run all that the tables need."""
+    torch = importlib.util.find_spec("torch") is not None
+    known = [s for s, study in studies().items() if torch or not study.torch]
+    spawn = multiprocessing.get_context("spawn")  # PyTorch does not survive a fork
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=spawn) as pool:
+        bias = {s: pool.submit(enumerated, s) for s in known}
+        accuracy = {s: {e: pool.submit(accuracies, s, e) for e in ESTIMATORS} for s in known}
+        many = {
+            s: {e: pool.submit(accuracies, s, e, MANY) for e in ESTIMATORS}
+            for s in known
+            if quick(s)
+        }
+        return {
+            "accuracy": {s: {e: f.result() for e, f in r.items()} for s, r in accuracy.items()},
+            "many": {s: {e: f.result() for e, f in r.items()} for s, r in many.items()},
+            "bias": {s: future.result() for s, future in bias.items()},
+            "setup1": convex(),
+        }
+
+
+def report(result: dict[str, Any]) -> str:
+    """Return the tables, as Markdown."""
+    accuracy, many, bias = result["accuracy"], result["many"], result["bias"]
+    lines = [
+        "| estimator | " + " | ".join(accuracy) + " | passes | bias | across | noise |",
+        "|---|" + "---|" * len(accuracy) + "---|---|---|---|",
+    ]
+    tails = [
+        "| estimator | " + " | ".join(many) + " |",
+        "|---|" + "---|" * len(many),
+    ]
+    for label, estimator in ESTIMATORS.items():
+        cells, passed = [], 0
+        for runs in accuracy.values():
+            own, rival = runs[label], runs[estimator.rival]
+            cells.append(f"{np.mean(own):.3f} / {min(own):.3f}")
+            passed += min(own) >= min(rival) - TOLERANCE
+        cells.append(f"{passed} of {len(accuracy)}")
+        cells += [spread([b[label][k] for b in bias.values()]) for k in ("bias", "across", "noise")]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+        cells = []
+        for runs in many.values():
+            own, rival = np.array(runs[label]), np.array(runs[estimator.rival])
+            low = np.percentile(own, 5)
+            gap = low - np.percentile(rival, 5)
+            cells.append(f"{own.mean():.3f} / {low:.3f} ({100 * gap:+.1f})")
+        tails.append(f"| {label} | " + " | ".join(cells) + " |")
+    facts = []
+    for s in accuracy:
+        weight, levels = task_of(s).weight, studies()[s].levels
+        facts.append(
+            f"- {s}: largest weight {(weight / levels).max():.2f}, variance of the total weight "
+            f"{(weight**2 * (1 - levels) / levels).sum():.2f}, {levels.sum():.1f} joiners per "
+            f"round; with a largest weight of 0.5, {np.clip(weight / 0.5, levels, 1).sum():.1f}."
+        )
+    setup1 = dict(result["setup1"])
+    levels = setup1.pop("levels")
+    one = [
+        "| estimator | excess loss after 100 rounds | after 1,000 rounds |",
+        "|---|---:|---:|",
+    ]
+    for label, found in setup1.items():
+        cells = [f"{np.mean(v):.4f} ± {np.std(v, ddof=1):.4f}" for v in found.values()]
+        one.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(
+        [
+            "# Stability: which estimator does not collapse",
+            "",
+            f"Written by `make bench-stability`. Ten clients, levels 0.1 to 0.6, {ROUNDS} rounds, "
+            f"{len(SEEDS)} seeds, the same coins for all. Final accuracy, mean / worst seed; "
+            "passes if the worst seed is within 5 points of FedAvg's worst seed with the same "
+            "joiners. Bias, its part across the full step, and noise: enumerated in round "
+            f"{LATE}, relative to the full step, least to greatest over the tasks.",
+            "",
+            *lines,
+            "",
+            *facts,
+            "",
+            f"The quick tasks with {len(MANY)} other seeds: mean / 5th percentile, and in brackets "
+            "its distance in points from FedAvg's with the same joiners:",
+            "",
+            *tails,
+            "",
+            "Setup 1 (convex) at its equilibrium levels, largest weight "
+            f"{levels['largest_weight'][0]:.2f}, variance of the total weight "
+            f"{levels['variance'][0]:.2f}; five seeds, mean ± standard deviation:",
+            "",
+            *one,
+            "",
+            f"Python {platform.python_version()}, numpy {np.__version__}.",
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Run all, print and write the tables."""
+    result = measure()
+    text = report(result)
+    (HERE / "stability.md").write_text(text, encoding="utf-8")
+    (HERE / "stability.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(text)
+
+
+if __name__ == "__main__":
+    main()
