@@ -23,7 +23,7 @@ r q_max^{τ+1}, and then, clipped or not,
 
     x = (r / g)^{1/(τ+1)},   payment = k x (g / τ − v),
 
-one power a client. When some clients have no floor, t must exceed the largest value v_ref among
+one power per client. When some clients have no floor, t must exceed the largest value v_ref among
 them, and may come so close that t − v_ref drowns in rounding; the unknown is u = t − v_ref instead.
 """
 

@@ -29,7 +29,7 @@ SAMPLE = 1 << 6  # one client in so many is in the sample whose root starts the 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A game without its budget, in the solver's form: one row a client that has an impact.
+    """A game without its budget, in the solver's form: one row per client that has an impact.
 
     Clients without impact are not bought: they stand at their floor, at the price of that floor.
     Everything runs over blocks of clients, so that beside the answer no array of full length is
