@@ -371,3 +371,9 @@ def test_the_least_loss_has_no_ridge_where_the_losses_have_none() -> None:
     assert with_l2.least_loss() == pytest.approx(oracle.evaluate(w, x, y, 0.01)[0], abs=1e-5)
     model = [w.astype(np.float32)]
     assert with_l2.evaluate(model)["loss"] == pytest.approx(with_l2.least_loss(), abs=1e-5)
+
+
+@pytest.mark.parametrize("text", ['{"rounds": [1e400]}', "[" * 100_000, '{"format": 1}'])
+def test_hostile_json_is_not_a_calibration(text: str) -> None:
+    with pytest.raises(InputError, match="not a calibration"):
+        Calibration.from_json(text)

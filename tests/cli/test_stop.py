@@ -144,3 +144,13 @@ def test_the_pilots_are_not_run_twice(
     Path("calls").unlink()
     assert run(*arguments)[0] == 0
     assert len(Path("calls").read_text()) < 100
+
+
+def test_an_empty_work_directory_of_the_user_stays(run: Run, home: Path) -> None:
+    (home / "mine").mkdir()
+    code, _, err = run(
+        "simulate", "own.py:task", "--clients", "costs.csv", "--calibration", "c.json", "--budget",
+        3, "--rounds", 5, "--seeds", 1, "--scheme", "equilibrium", "--work", "mine",
+    )  # fmt: skip
+    assert code == 0, err
+    assert list((home / "mine").iterdir()) == []

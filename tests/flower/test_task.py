@@ -124,3 +124,17 @@ def test_an_app_that_does_not_say_how_many_clients(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(InputError, match="does not say how many clients"):
         flower_task(tmp_path)
+
+
+def test_pilots_do_not_remember_earlier_ones(tmp_path: Path) -> None:
+    """A client that keeps something in its context starts each update without it."""
+    counting = (
+        '{"num-examples": n + 1, "calls": context.state.setdefault("c", '
+        'ConfigRecord({"n": 0})).update(n=context.state["c"]["n"] + 1) or context.state["c"]["n"]}'
+    )
+    task = flower_task(plain_app(tmp_path, "plain_three", metrics=counting))
+    calls = [
+        task._train(task.initial, 0, round_, 0).content.metric_records["metrics"]["calls"]
+        for round_ in range(3)
+    ]
+    assert calls == [1, 1, 1]

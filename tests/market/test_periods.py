@@ -379,3 +379,11 @@ def test_clients_of_an_outcome_are_those_of_the_task() -> None:
     with pytest.raises(InputError, match="must have the task's shares of samples; client '1' has"):
         simulate_market(task, outcome, ledger=ledger, run="run")
     ledger.close()
+
+
+def test_nobody_signed_what_follows_a_signed_period(chained: Ledger, tmp_path: Path) -> None:
+    entries = exported(chained, tmp_path / "market.jsonl")
+    second = next(e for e in entries if e["content"]["of"] == ["run#2"])
+    second["content"]["agreement"] = None
+    with pytest.raises(VerificationError, match="server must be"):
+        check_entries(rechain(entries))
