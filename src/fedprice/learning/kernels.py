@@ -93,13 +93,13 @@ def forward(x, rows, w, z):
 
 
 @_compiled
-def backward(x, rows, g, w, shrink, block):
+def backward(x, rows, ahead, g, w, shrink, block):
     """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step."""
     classes, features = w.shape
     length = 0.0
     for f in range(0, features, LANES):
         for c in range(0, classes, len(block)):
-            length += step_block(x, rows, g, w, c, f, shrink, block)
+            length += step_block(x, rows, ahead, g, w, c, f, shrink, block)
     return length
 
 
@@ -158,12 +158,15 @@ def draw_rows(start, step, batch, count, rows):
 def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
     """Run the local steps of one client on its model w; write the squared lengths of the steps."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
-    rows, z = np.zeros(padded, np.int64), np.zeros((padded, w.shape[0]), f4)
+    rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
+    z = np.zeros((padded, w.shape[0]), f4)
+    draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
-        draw_rows(start, step, batch, y.size, rows)
         forward(x, rows, w, z)
         logit_gradients(z, y, rows, batch, classes, scale)
-        lengths[step] = backward(x, rows, z, w, shrink, block)
+        draw_rows(start, step + 1, batch, y.size, ahead)
+        lengths[step] = backward(x, rows, ahead, z, w, shrink, block)
+        rows, ahead = ahead, rows
 
 
 @_compiled
@@ -171,6 +174,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     """Do as `direct_update`, by the Gram form."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, z = np.zeros(padded, np.int64), np.zeros((padded, w.shape[0]), f4)
+    ahead = np.zeros_like(rows)
     every, within = np.zeros((y.size + SIDE - 1) // SIDE * SIDE, np.int64), np.zeros_like(rows)
     for i in range(y.size):
         every[i] = i
@@ -189,8 +193,8 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     kept = f4(1)
     near = np.zeros((padded, (padded + LANES - 1) // LANES * LANES), f4)
     change = np.zeros((w.shape[0], near.shape[1]), f4)
+    draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
-        draw_rows(start, step, batch, y.size, rows)
         for b in range(batch):
             for c in range(classes):
                 z[b, c] = logits[c, rows[b]]
@@ -202,7 +206,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
             for d in range(batch):
                 near[b, d] = own[rows[d]]
         change[:] = f4(0)
-        backward(near, within, z, change, f4(0), block)
+        backward(near, within, within, z, change, f4(0), block)
         for b in range(batch):
             for c in range(classes):
                 length -= z[b, c] * change[c, b]
@@ -217,12 +221,14 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         for b in range(batch):
             for c in range(classes):
                 summed[rows[b], c] += z[b, c]
-        backward(k, rows, z, logits, shrink, block)
+        draw_rows(start, step + 1, batch, y.size, ahead)
+        backward(k, rows, ahead, z, logits, shrink, block)
+        rows, ahead = ahead, rows
         lengths[step] = length
     w *= kept
     for first in range(0, every.size, ROWS):
         some = slice(first, first + ROWS)
-        backward(x, every[some], summed[some], w, f4(0), block)
+        backward(x, every[some], every[some], summed[some], w, f4(0), block)
 
 
 @_compiled
@@ -315,5 +321,5 @@ def loss_gradient(x, y, model, classes, gradient, block):
         for b in range(count):
             loss += cross_entropy(z[b], y[rows[b]], classes)[0]
         logit_gradients(z, y, rows, count, classes, f4(-1))
-        backward(x, rows, z, gradient, f4(0), block)
+        backward(x, rows, rows, z, gradient, f4(0), block)
     return loss

@@ -56,7 +56,8 @@ def dots(_context: Any, x: Any, rows: Any, first: Any, w: Any, c: Any, z: Any) -
 
 @intrinsic
 def step_block(
-    _context: Any, x: Any, rows: Any, g: Any, w: Any, c: Any, f: Any, shrink: Any, block: Any
+    _context: Any, x: Any, rows: Any, ahead: Any, g: Any, w: Any, c: Any, f: Any, shrink: Any,
+    block: Any,
 ) -> Any:
     """Take a step on LANES features from f of as many classes from c as `block` is long.
 
@@ -65,13 +66,15 @@ def step_block(
     size = block.count
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        x, rows, g, w = (_array(context, builder, signature, args, i) for i in range(4))
-        c, f, shrink = args[4:7]
+        x, rows, ahead, g, w = (_array(context, builder, signature, args, i) for i in range(5))
+        c, f, shrink = args[5:8]
         wide = builder.extract_value(w.shape, 1)
         sums = _registers(builder, size)
         with cgutils.for_range(builder, builder.extract_value(rows.shape, 0)) as loop:
             start = builder.mul(builder.load(_at(builder, rows.data, loop.index)), wide)
             row = _load(builder, _at(builder, x.data, start, f))
+            coming = builder.mul(builder.load(_at(builder, ahead.data, loop.index)), wide)
+            _prefetch(builder, _at(builder, x.data, coming, f))
             factors = _at(builder, _row(builder, g, loop.index, 0), c)
             for j in range(size):
                 factor = _spread(builder, builder.load(_at(builder, factors, j)))
@@ -88,7 +91,7 @@ def step_block(
         only = _totals(builder, [lanes, *[ir.Constant(_VECTOR, None)] * (LANES - 1)])
         return builder.extract_element(only, _PLACE(0))
 
-    return types.float32(x, rows, g, w, c, f, shrink, block), build
+    return types.float32(x, rows, ahead, g, w, c, f, shrink, block), build
 
 
 @intrinsic
@@ -124,6 +127,14 @@ def _registers(builder: Any, count: int) -> list[Any]:
 
 def _load(builder: Any, pointer: Any) -> Any:
     return builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
+
+
+def _prefetch(builder: Any, pointer: Any) -> None:
+    """Fetch the cache line of a pointer into the second-level cache."""
+    pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, _PLACE, _PLACE, _PLACE])
+    fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(fetch, [pointer, _PLACE(0), _PLACE(2), _PLACE(1)])
 
 
 def _spread(builder: Any, number: Any) -> Any:
