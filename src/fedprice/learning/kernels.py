@@ -85,7 +85,7 @@ def draw_joiners(seed, round_, highest, joined):
 
 @_compiled
 def forward(x, rows, w, z):
-    """Write the logits x[rows] · w of each class into z. Rows come in multiples of SIDE."""
+    """Write the logits w · x[rows] into z, class by class. Rows come in multiples of SIDE."""
     classes = w.shape[0]
     for b in range(0, rows.size, SIDE):
         for c in range(0, classes, SIDE):
@@ -123,27 +123,28 @@ def exponentials(v):
 
 
 @_compiled
-def logit_gradients(z, y, rows, batch, classes, scale):
-    """Replace the logits of a batch by scale · (softmax − one-hot); padding becomes 0."""
+def logit_gradients(z, y, rows, batch, classes, scale, g):
+    """Write scale · (softmax − one-hot) of a batch into g, whose padding stays 0; z is used up.
+
+    Logits are of shape (classes, rows), so that lanes run over rows here; g is of shape
+    (rows, classes), as the backward product reads it.
+    """
+    top, total = z[0].copy(), np.zeros(z.shape[1], f4)
+    for c in range(1, classes):
+        for b in range(top.size):
+            top[b] = max(top[b], z[c, b])
+    for c in range(classes):
+        for b in range(top.size):
+            z[c, b] -= top[b]
+    exponentials(z[:classes].reshape(classes * top.size))
+    for c in range(classes):
+        for b in range(top.size):
+            total[b] += z[c, b]
     for b in range(batch):
-        top = z[b, 0]
-        for c in range(1, classes):
-            top = max(top, z[b, c])
+        factor = scale / total[b]
         for c in range(classes):
-            z[b, c] -= top
-        z[b, classes:] = f4(0)
-    z[batch:] = f4(0)
-    exponentials(z.reshape(z.size))
-    for b in range(batch):
-        total = f4(0)
-        for c in range(classes):
-            total += z[b, c]
-        factor = scale / total
-        for c in range(classes):
-            z[b, c] *= factor
-        z[b, classes:] = f4(0)
-        z[b, y[rows[b]]] -= scale
-    z[batch:] = f4(0)
+            g[b, c] = z[c, b] * factor
+        g[b, y[rows[b]]] -= scale
 
 
 @_compiled
@@ -159,13 +160,13 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
     """Run the local steps of one client on its model w; write the squared lengths of the steps."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
-    z = np.zeros((padded, w.shape[0]), f4)
+    z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
     draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
         forward(x, rows, w, z)
-        logit_gradients(z, y, rows, batch, classes, scale)
+        logit_gradients(z, y, rows, batch, classes, scale, g)
         draw_rows(start, step + 1, batch, y.size, ahead)
-        lengths[step] = backward(x, rows, ahead, z, w, shrink, block)
+        lengths[step] = backward(x, rows, ahead, g, w, shrink, block)
         rows, ahead = ahead, rows
 
 
@@ -173,32 +174,30 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
 def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
     """Do as `direct_update`, by the Gram form."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
-    rows, z = np.zeros(padded, np.int64), np.zeros((padded, w.shape[0]), f4)
-    ahead = np.zeros_like(rows)
+    rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
+    z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
     every, within = np.zeros((y.size + SIDE - 1) // SIDE * SIDE, np.int64), np.zeros_like(rows)
     for i in range(y.size):
         every[i] = i
     for b in range(batch):
         within[b] = b
     summed = np.zeros((every.size, w.shape[0]), f4)
-    forward(x, every, w, summed)
     logits = np.zeros((w.shape[0], k.shape[1]), f4)
+    forward(x, every, w, logits)
     square = 0.0
-    for c in range(classes):
-        for i in range(y.size):
-            logits[c, i] = summed[i, c]
-        for f in range(w.shape[1]):
-            square += w[c, f] * w[c, f]
-    summed[:] = f4(0)
+    if shrink > 0:
+        for c in range(classes):
+            for f in range(w.shape[1]):
+                square += w[c, f] * w[c, f]
     kept = f4(1)
     near = np.zeros((padded, (padded + LANES - 1) // LANES * LANES), f4)
     change = np.zeros((w.shape[0], near.shape[1]), f4)
     draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
-        for b in range(batch):
-            for c in range(classes):
-                z[b, c] = logits[c, rows[b]]
-        logit_gradients(z, y, rows, batch, classes, scale)
+        for c in range(classes):
+            for b in range(batch):
+                z[c, b] = logits[c, rows[b]]
+        logit_gradients(z, y, rows, batch, classes, scale, g)
         # ‖Xᵀg + shrink W‖²: K restricted to the batch gives ‖Xᵀg‖², the logits its product with W.
         length = inner = 0.0
         for b in range(batch):
@@ -206,23 +205,23 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
             for d in range(batch):
                 near[b, d] = own[rows[d]]
         change[:] = f4(0)
-        backward(near, within, within, z, change, f4(0), block)
+        backward(near, within, within, g, change, f4(0), block)
         for b in range(batch):
             for c in range(classes):
-                length -= z[b, c] * change[c, b]
+                length -= g[b, c] * change[c, b]
         if shrink > 0:
             for b in range(batch):
                 for c in range(classes):
-                    inner += z[b, c] * logits[c, rows[b]]
+                    inner += g[b, c] * logits[c, rows[b]]
             length += shrink * (2 * inner + shrink * square)
             square += length - 2 * (inner + shrink * square)
             summed *= f4(1) - shrink
             kept *= f4(1) - shrink
         for b in range(batch):
             for c in range(classes):
-                summed[rows[b], c] += z[b, c]
+                summed[rows[b], c] += g[b, c]
         draw_rows(start, step + 1, batch, y.size, ahead)
-        backward(k, rows, ahead, z, logits, shrink, block)
+        backward(k, rows, ahead, g, logits, shrink, block)
         rows, ahead = ahead, rows
         lengths[step] = length
     w *= kept
@@ -274,9 +273,9 @@ def gram_matrix(x, k):
     rows = np.zeros((x.shape[0] + SIDE - 1) // SIDE * SIDE, np.int64)
     for i in range(x.shape[0]):
         rows[i] = i
-    products = np.zeros((rows.size, x.shape[0]), f4)
+    products = np.zeros((x.shape[0], rows.size), f4)
     forward(x, rows, x, products)
-    k[:, : x.shape[0]] = products[: x.shape[0]]
+    k[:, : x.shape[0]] = products[:, : x.shape[0]]
 
 
 @_compiled
@@ -295,14 +294,14 @@ def cross_entropy(z, label, classes):
 @_compiled
 def evaluate_rows(x, y, model, classes):
     """Return the summed cross-entropy of all rows, and how many are classified rightly."""
-    rows, z = np.zeros(SIDE, np.int64), np.zeros((SIDE, model.shape[0]), f4)
+    rows, z = np.zeros(SIDE, np.int64), np.zeros((model.shape[0], SIDE), f4)
     loss, right = 0.0, 0
     for first in range(0, y.size, SIDE):
         for b in range(SIDE):
             rows[b] = min(first + b, y.size - 1)
         forward(x, rows, model, z)
         for b in range(min(SIDE, y.size - first)):
-            own, hit = cross_entropy(z[b], y[rows[b]], classes)
+            own, hit = cross_entropy(z[:, b], y[rows[b]], classes)
             loss += own
             right += hit
     return loss, right
@@ -311,7 +310,7 @@ def evaluate_rows(x, y, model, classes):
 @_compiled
 def loss_gradient(x, y, model, classes, gradient, block):
     """Return the summed cross-entropy of all rows, and add its gradient to `gradient`."""
-    rows, z = np.zeros(ROWS, np.int64), np.zeros((ROWS, model.shape[0]), f4)
+    rows, z = np.zeros(ROWS, np.int64), np.zeros((model.shape[0], ROWS), f4)
     loss = 0.0
     for first in range(0, y.size, ROWS):
         count = min(ROWS, y.size - first)
@@ -319,7 +318,8 @@ def loss_gradient(x, y, model, classes, gradient, block):
             rows[b] = min(first + b, y.size - 1)
         forward(x, rows, model, z)
         for b in range(count):
-            loss += cross_entropy(z[b], y[rows[b]], classes)[0]
-        logit_gradients(z, y, rows, count, classes, f4(-1))
-        backward(x, rows, rows, z, gradient, f4(0), block)
+            loss += cross_entropy(z[:, b], y[rows[b]], classes)[0]
+        g = np.zeros((ROWS, model.shape[0]), f4)
+        logit_gradients(z, y, rows, count, classes, f4(-1), g)
+        backward(x, rows, rows, g, gradient, f4(0), block)
     return loss

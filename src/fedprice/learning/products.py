@@ -28,7 +28,7 @@ _FUSED = ("contract",)  # a product and a sum may become one instruction
 
 @intrinsic
 def dots(_context: Any, x: Any, rows: Any, first: Any, w: Any, c: Any, z: Any) -> Any:
-    """Write z[b, k] = x[rows[b]] · w[k] for b in first : first + SIDE, k in c : c + SIDE."""
+    """Write z[k, b] = x[rows[b]] · w[k] for b in first : first + SIDE, k in c : c + SIDE."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, rows, w, z = (_array(context, builder, signature, args, i) for i in (0, 1, 3, 5))
@@ -45,9 +45,9 @@ def dots(_context: Any, x: Any, rows: Any, first: Any, w: Any, c: Any, z: Any) -
                 for j in range(SIDE):
                     _add_product(builder, sums[SIDE * i + j], left, right[j])
         totals = _totals(builder, [builder.load(s) for s in sums])
-        for i in range(SIDE):
-            part = _pick(builder, totals, totals, range(SIDE * i, SIDE * i + SIDE))
-            place = _at(builder, _row(builder, z, first, i), c)
+        for j in range(SIDE):
+            part = _pick(builder, totals, totals, range(j, SIDE * SIDE, SIDE))
+            place = _at(builder, _row(builder, z, c, j), first)
             builder.store(part, builder.bitcast(place, part.type.as_pointer()), align=4)
         return context.get_dummy_value()
 
