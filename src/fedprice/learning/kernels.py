@@ -28,6 +28,7 @@ f4, u8 = np.float32, np.uint64
 # No fastmath: it rounds differently in a process that compiles and in one that loads the cache.
 _compiled = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
 
+SQUARE = (0,) * SIDE  # a block for matrices whose rows come in any number
 ROWS = 64  # at a time, where many pass
 
 
@@ -84,12 +85,12 @@ def draw_joiners(seed, round_, highest, joined):
 
 
 @_compiled
-def forward(x, rows, w, z):
+def forward(x, rows, w, z, block):
     """Write the logits w · x[rows] into z, class by class. Rows come in multiples of SIDE."""
     classes = w.shape[0]
     for b in range(0, rows.size, SIDE):
-        for c in range(0, classes, SIDE):
-            dots(x, rows, b, w, min(c, classes - SIDE), z)
+        for c in range(0, classes, len(block)):
+            dots(x, rows, b, w, min(c, classes - len(block)), z, block)
 
 
 @_compiled
@@ -163,7 +164,7 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
     z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
     draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
-        forward(x, rows, w, z)
+        forward(x, rows, w, z, block)
         logit_gradients(z, y, rows, batch, classes, scale, g)
         draw_rows(start, step + 1, batch, y.size, ahead)
         lengths[step] = backward(x, rows, ahead, g, w, shrink, block)
@@ -183,7 +184,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         within[b] = b
     summed = np.zeros((every.size, w.shape[0]), f4)
     logits = np.zeros((w.shape[0], k.shape[1]), f4)
-    forward(x, every, w, logits)
+    forward(x, every, w, logits, block)
     square = 0.0
     if shrink > 0:
         for c in range(classes):
@@ -274,7 +275,7 @@ def gram_matrix(x, k):
     for i in range(x.shape[0]):
         rows[i] = i
     products = np.zeros((x.shape[0], rows.size), f4)
-    forward(x, rows, x, products)
+    forward(x, rows, x, products, SQUARE)
     k[:, : x.shape[0]] = products[:, : x.shape[0]]
 
 
@@ -299,7 +300,7 @@ def evaluate_rows(x, y, model, classes):
     for first in range(0, y.size, SIDE):
         for b in range(SIDE):
             rows[b] = min(first + b, y.size - 1)
-        forward(x, rows, model, z)
+        forward(x, rows, model, z, SQUARE)
         for b in range(min(SIDE, y.size - first)):
             own, hit = cross_entropy(z[:, b], y[rows[b]], classes)
             loss += own
@@ -316,7 +317,7 @@ def loss_gradient(x, y, model, classes, gradient, block):
         count = min(ROWS, y.size - first)
         for b in range(ROWS):
             rows[b] = min(first + b, y.size - 1)
-        forward(x, rows, model, z)
+        forward(x, rows, model, z, block)
         for b in range(count):
             loss += cross_entropy(z[:, b], y[rows[b]], classes)[0]
         g = np.zeros((ROWS, model.shape[0]), f4)

@@ -7,6 +7,7 @@ SIDE² sums of a block of `dots` fill one register.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from llvmlite import ir
@@ -23,12 +24,21 @@ __all__ = ["dots", "power_of_two", "step_block"]
 
 _INDEX, _PLACE = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
+WIDEST_PART = 5  # classes of a part of `dots`: 20 sums, 5 factors and a row fit in 32 registers
 _FUSED = ("contract",)  # a product and a sum may become one instruction
 
 
 @intrinsic
-def dots(_context: Any, x: Any, rows: Any, first: Any, w: Any, c: Any, z: Any) -> Any:
-    """Write z[k, b] = x[rows[b]] · w[k] for b in first : first + SIDE, k in c : c + SIDE."""
+def dots(
+    _context: Any, x: Any, rows: Any, first: Any, w: Any, c: Any, z: Any, block: Any
+) -> Any:  # fmt: skip
+    """Write z[k, b] = x[rows[b]] · w[k] for SIDE rows b from `first`, len(block) classes k from c.
+
+    The classes are taken in parts of about equal size, so that the sums stay in registers.
+    """
+    size = block.count
+    parts = -(-size // WIDEST_PART)
+    ends = [size * part // parts for part in range(parts + 1)]
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, rows, w, z = (_array(context, builder, signature, args, i) for i in (0, 1, 3, 5))
@@ -36,22 +46,25 @@ def dots(_context: Any, x: Any, rows: Any, first: Any, w: Any, c: Any, z: Any) -
         wide = builder.extract_value(w.shape, 1)
         chosen = [builder.load(_at(builder, rows.data, first, i)) for i in range(SIDE)]
         xs = [_at(builder, x.data, builder.mul(row, wide)) for row in chosen]
-        ws = [_row(builder, w, c, j) for j in range(SIDE)]
-        sums = _registers(builder, SIDE * SIDE)
-        with cgutils.for_range_slice(builder, _INDEX(0), wide, _INDEX(LANES)) as (f, _):
-            right = [_load(builder, _at(builder, row, f)) for row in ws]
-            for i, row in enumerate(xs):
-                left = _load(builder, _at(builder, row, f))
-                for j in range(SIDE):
-                    _add_product(builder, sums[SIDE * i + j], left, right[j])
-        totals = _totals(builder, [builder.load(s) for s in sums])
-        for j in range(SIDE):
-            part = _pick(builder, totals, totals, range(j, SIDE * SIDE, SIDE))
-            place = _at(builder, _row(builder, z, c, j), first)
-            builder.store(part, builder.bitcast(place, part.type.as_pointer()), align=4)
+        for start, end in pairwise(ends):
+            ws = [_row(builder, w, c, j) for j in range(start, end)]
+            sums = [_registers(builder, SIDE) for _ in ws]
+            with cgutils.for_range_slice(builder, _INDEX(0), wide, _INDEX(LANES)) as (f, _):
+                right = [_load(builder, _at(builder, row, f)) for row in ws]
+                for i, row in enumerate(xs):
+                    left = _load(builder, _at(builder, row, f))
+                    for j, factor in enumerate(right):
+                        _add_product(builder, sums[j][i], left, factor)
+            flat = [builder.load(s) for column in sums for s in column]
+            for at in range(0, len(flat), LANES):
+                totals = _totals(builder, flat[at : at + LANES])
+                for i in range(0, len(flat[at : at + LANES]), SIDE):
+                    part = _pick(builder, totals, totals, range(i, i + SIDE))
+                    place = _at(builder, _row(builder, z, c, start + (at + i) // SIDE), first)
+                    builder.store(part, builder.bitcast(place, part.type.as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(x, rows, first, w, c, z), build
+    return types.void(x, rows, first, w, c, z, block), build
 
 
 @intrinsic
@@ -79,16 +92,21 @@ def step_block(
             for j in range(size):
                 factor = _spread(builder, builder.load(_at(builder, factors, j)))
                 _add_product(builder, sums[j], factor, row)
-        shrinking, length = _spread(builder, shrink), _registers(builder, 1)[0]
+        some = builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))
+        with builder.if_then(some, likely=False):
+            shrinking = _spread(builder, shrink)
+            for j in range(size):
+                place = _at(builder, _row(builder, w, c, j), f)
+                _add_product(builder, sums[j], shrinking, _load(builder, place))
+        length = _registers(builder, 1)[0]
         for j in range(size):
             place = builder.bitcast(_at(builder, _row(builder, w, c, j), f), _VECTOR.as_pointer())
             old = builder.load(place, align=4)
-            _add_product(builder, sums[j], shrinking, old)
             change = builder.load(sums[j])
             _add_product(builder, length, change, change)
             builder.store(builder.fsub(old, change), place, align=4)
         lanes = builder.load(length)
-        only = _totals(builder, [lanes, *[ir.Constant(_VECTOR, None)] * (LANES - 1)])
+        only = _totals(builder, [lanes])
         return builder.extract_element(only, _PLACE(0))
 
     return types.float32(x, rows, ahead, g, w, c, f, shrink, block), build
@@ -153,7 +171,8 @@ def _pick(builder: Any, a: Any, b: Any, places: Sequence[int]) -> Any:
 
 
 def _totals(builder: Any, vectors: list[Any]) -> Any:
-    """Return one vector that holds the sums over the lanes of LANES vectors, in their order."""
+    """Return a vector of the sums over the lanes of up to LANES vectors, in their order."""
+    vectors = vectors + [ir.Constant(_VECTOR, None)] * (LANES - len(vectors))
     width = LANES
     while width > 1:
         low = [i for i in range(2 * LANES) if i % width < width // 2]
