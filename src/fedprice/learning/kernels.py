@@ -94,13 +94,12 @@ def forward(x, rows, w, z, block):
 
 
 @_compiled
-def backward(x, rows, ahead, g, w, shrink, block):
+def backward(x, rows, ahead, g, w, shrink, products, block):
     """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step."""
-    classes, features = w.shape
     length = 0.0
-    for f in range(0, features, LANES):
-        for c in range(0, classes, len(block)):
-            length += step_block(x, rows, ahead, g, w, c, f, shrink, block)
+    for f in range(0, x.shape[1], LANES):
+        for c in range(0, w.shape[0], len(block)):
+            length += step_block(x, rows, ahead, g, w, c, f, shrink, products, block)
     return length
 
 
@@ -167,7 +166,7 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
         forward(x, rows, w, z, block)
         logit_gradients(z, y, rows, batch, classes, scale, g)
         draw_rows(start, step + 1, batch, y.size, ahead)
-        lengths[step] = backward(x, rows, ahead, g, w, shrink, block)
+        lengths[step] = backward(x, rows, ahead, g, w, shrink, None, block)
         rows, ahead = ahead, rows
 
 
@@ -177,13 +176,12 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
     z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
-    every, within = np.zeros((y.size + SIDE - 1) // SIDE * SIDE, np.int64), np.zeros_like(rows)
+    every = np.zeros((y.size + SIDE - 1) // SIDE * SIDE, np.int64)
     for i in range(y.size):
         every[i] = i
-    for b in range(batch):
-        within[b] = b
     summed = np.zeros((every.size, w.shape[0]), f4)
-    logits = np.zeros((w.shape[0], k.shape[1]), f4)
+    # An odd number of cache lines per class keeps columns from meeting in one set of the cache.
+    logits = np.zeros((w.shape[0], k.shape[1] | LANES), f4)
     forward(x, every, w, logits, block)
     square = 0.0
     if shrink > 0:
@@ -191,44 +189,38 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
             for f in range(w.shape[1]):
                 square += w[c, f] * w[c, f]
     kept = f4(1)
-    near = np.zeros((padded, (padded + LANES - 1) // LANES * LANES), f4)
-    change = np.zeros((w.shape[0], near.shape[1]), f4)
+    products = np.zeros_like(logits)
     draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
         for c in range(classes):
             for b in range(batch):
                 z[c, b] = logits[c, rows[b]]
         logit_gradients(z, y, rows, batch, classes, scale, g)
-        # ‖Xᵀg + shrink W‖²: K restricted to the batch gives ‖Xᵀg‖², the logits its product with W.
-        length = inner = 0.0
-        for b in range(batch):
-            own = k[rows[b]]
-            for d in range(batch):
-                near[b, d] = own[rows[d]]
-        change[:] = f4(0)
-        backward(near, within, within, g, change, f4(0), block)
-        for b in range(batch):
-            for c in range(classes):
-                length -= g[b, c] * change[c, b]
+        inner = 0.0
         if shrink > 0:
             for b in range(batch):
                 for c in range(classes):
                     inner += g[b, c] * logits[c, rows[b]]
-            length += shrink * (2 * inner + shrink * square)
-            square += length - 2 * (inner + shrink * square)
             summed *= f4(1) - shrink
             kept *= f4(1) - shrink
-        for b in range(batch):
-            for c in range(classes):
-                summed[rows[b], c] += g[b, c]
         draw_rows(start, step + 1, batch, y.size, ahead)
-        backward(k, rows, ahead, g, logits, shrink, block)
+        backward(k, rows, ahead, g, logits, shrink, products, block)
+        # ‖Xᵀg + shrink W‖²: K g at the batch gives ‖Xᵀg‖², the logits before give its product with W.
+        length = 0.0
+        for b in range(batch):
+            own = summed[rows[b]]
+            for c in range(classes):
+                length += g[b, c] * products[c, rows[b]]
+                own[c] += g[b, c]
+        if shrink > 0:
+            length += shrink * (2 * inner + shrink * square)
+            square += length - 2 * (inner + shrink * square)
         rows, ahead = ahead, rows
         lengths[step] = length
     w *= kept
     for first in range(0, every.size, ROWS):
         some = slice(first, first + ROWS)
-        backward(x, every[some], every[some], summed[some], w, f4(0), block)
+        backward(x, every[some], every[some], summed[some], w, f4(0), None, block)
 
 
 @_compiled
@@ -322,5 +314,5 @@ def loss_gradient(x, y, model, classes, gradient, block):
             loss += cross_entropy(z[:, b], y[rows[b]], classes)[0]
         g = np.zeros((ROWS, model.shape[0]), f4)
         logit_gradients(z, y, rows, count, classes, f4(-1), g)
-        backward(x, rows, rows, g, gradient, f4(0), block)
+        backward(x, rows, rows, g, gradient, f4(0), None, block)
     return loss

@@ -70,7 +70,7 @@ def dots(
 @intrinsic
 def step_block(
     _context: Any, x: Any, rows: Any, ahead: Any, g: Any, w: Any, c: Any, f: Any, shrink: Any,
-    block: Any,
+    products: Any, block: Any,
 ) -> Any:
     """Take a step on LANES features from f of as many classes from c as `block` is long.
 
@@ -81,7 +81,7 @@ def step_block(
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, rows, ahead, g, w = (_array(context, builder, signature, args, i) for i in range(5))
         c, f, shrink = args[5:8]
-        wide = builder.extract_value(w.shape, 1)
+        wide = builder.extract_value(x.shape, 1)
         sums = _registers(builder, size)
         with cgutils.for_range(builder, builder.extract_value(rows.shape, 0)) as loop:
             start = builder.mul(builder.load(_at(builder, rows.data, loop.index)), wide)
@@ -92,6 +92,12 @@ def step_block(
             for j in range(size):
                 factor = _spread(builder, builder.load(_at(builder, factors, j)))
                 _add_product(builder, sums[j], factor, row)
+        if not isinstance(signature.args[8], types.NoneType):
+            products = _array(context, builder, signature, args, 8)
+            for j in range(size):
+                place = _at(builder, _row(builder, products, c, j), f)
+                place = builder.bitcast(place, _VECTOR.as_pointer())
+                builder.store(builder.load(sums[j]), place, align=4)
         some = builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))
         with builder.if_then(some, likely=False):
             shrinking = _spread(builder, shrink)
@@ -109,7 +115,7 @@ def step_block(
         only = _totals(builder, [lanes])
         return builder.extract_element(only, _PLACE(0))
 
-    return types.float32(x, rows, ahead, g, w, c, f, shrink, block), build
+    return types.float32(x, rows, ahead, g, w, c, f, shrink, products, block), build
 
 
 @intrinsic
