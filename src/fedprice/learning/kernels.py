@@ -176,13 +176,14 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
     z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
-    every = np.zeros((y.size + SIDE - 1) // SIDE * SIDE, np.int64)
+    count = (y.size + SIDE - 1) // SIDE * SIDE
+    every = np.zeros(count + ROWS, np.int64)
     for i in range(y.size):
         every[i] = i
-    summed = np.zeros((every.size, w.shape[0]), f4)
+    summed = np.zeros((count, w.shape[0]), f4)
     # An odd number of cache lines per class keeps columns from meeting in one set of the cache.
     logits = np.zeros((w.shape[0], k.shape[1] | LANES), f4)
-    forward(x, every, w, logits, block)
+    forward(x, every[:count], w, logits, block)
     square = 0.0
     if shrink > 0:
         for c in range(classes):
@@ -218,9 +219,9 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         rows, ahead = ahead, rows
         lengths[step] = length
     w *= kept
-    for first in range(0, every.size, ROWS):
-        some = slice(first, first + ROWS)
-        backward(x, every[some], every[some], summed[some], w, f4(0), None, block)
+    for first in range(0, count, ROWS):
+        some, then = slice(first, min(first + ROWS, count)), slice(first + ROWS, None)
+        backward(x, every[some], every[then], summed[some], w, f4(0), None, block)
 
 
 @_compiled

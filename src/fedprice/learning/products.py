@@ -46,11 +46,18 @@ def dots(
         wide = builder.extract_value(w.shape, 1)
         chosen = [builder.load(_at(builder, rows.data, first, i)) for i in range(SIDE)]
         xs = [_at(builder, x.data, builder.mul(row, wide)) for row in chosen]
+        last = builder.sub(builder.extract_value(rows.shape, 0), _INDEX(SIDE))
+        then = builder.add(first, _INDEX(SIDE))
+        then = builder.select(builder.icmp_signed("<", then, last), then, last)
+        coming = [builder.load(_at(builder, rows.data, then, i)) for i in range(SIDE)]
         for start, end in pairwise(ends):
             ws = [_row(builder, w, c, j) for j in range(start, end)]
             sums = [_registers(builder, SIDE) for _ in ws]
             with cgutils.for_range_slice(builder, _INDEX(0), wide, _INDEX(LANES)) as (f, _):
                 right = [_load(builder, _at(builder, row, f)) for row in ws]
+                if start == 0:
+                    for row in coming:
+                        _prefetch(builder, _at(builder, x.data, builder.mul(row, wide), f))
                 for i, row in enumerate(xs):
                     left = _load(builder, _at(builder, row, f))
                     for j, factor in enumerate(right):
