@@ -4,7 +4,8 @@ Layout: a model is float32 of shape (classes, features), class by class, so that
 over features. Features are padded to a multiple of LANES and hold a constant 1 for the bias;
 classes are padded to a multiple of the block that the backward product takes at a time (`block`, a
 tuple, since its length must be a constant of the compiled code). Batches are padded to a multiple
-of SIDE with rows of gradient 0.
+of SIDE with rows of gradient 0. Logits are kept class by class, one row of lanes per class, and
+their gradients sample by sample, as the backward product reads them.
 
 The Gram form. With Z = X Wᵀ the logits of a client's own samples and K = X Xᵀ, a step with batch B
 and logit gradients g changes Z by −(K[:, B] g), which is the backward product with K in place of X,
@@ -19,8 +20,8 @@ import math
 import numba as nb
 import numpy as np
 
-from fedprice.learning.prepared import LANES, SIDE
-from fedprice.learning.products import dots, power_of_two, step_block
+from fedprice.learning.prepared import BESIDE, LANES, SIDE
+from fedprice.learning.products import dots, softmax, step_block
 
 __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "update_clients"]
 
@@ -95,7 +96,10 @@ def forward(x, rows, w, z, block):
 
 @_compiled
 def backward(x, rows, ahead, g, w, shrink, products, block):
-    """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step."""
+    """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step.
+
+    The sum alone is written into `products` unless that is None; the rows `ahead` are fetched.
+    """
     length = 0.0
     for f in range(0, x.shape[1], LANES):
         for c in range(0, w.shape[0], len(block)):
@@ -104,46 +108,13 @@ def backward(x, rows, ahead, g, w, shrink, products, block):
 
 
 @_compiled
-def exponentials(v):
-    """Replace non-positive numbers by their exponentials, to two units in the last place.
-
-    Below −50 counts as −50: nothing there matters, and denormal numbers are slow.
-    """
-    for i in range(v.size):
-        x = max(v[i], f4(-50))
-        n = np.floor(x * f4(1.4426950408889634) + f4(0.5))
-        r = x - n * f4(0.693359375) + n * f4(2.12194440e-4)
-        p = f4(1.9875691500e-4)
-        p = p * r + f4(1.3981999507e-3)
-        p = p * r + f4(8.3334519073e-3)
-        p = p * r + f4(4.1665795894e-2)
-        p = p * r + f4(1.6666665459e-1)
-        p = p * r + f4(5.0000001201e-1)
-        v[i] = (p * r * r + r + f4(1)) * power_of_two(np.int32(n))
-
-
-@_compiled
 def logit_gradients(z, y, rows, batch, classes, scale, g):
-    """Write scale · (softmax − one-hot) of a batch into g, whose padding stays 0; z is used up.
-
-    Logits are of shape (classes, rows), so that lanes run over rows here; g is of shape
-    (rows, classes), as the backward product reads it.
-    """
-    top, total = z[0].copy(), np.zeros(z.shape[1], f4)
-    for c in range(1, classes):
-        for b in range(top.size):
-            top[b] = max(top[b], z[c, b])
-    for c in range(classes):
-        for b in range(top.size):
-            z[c, b] -= top[b]
-    exponentials(z[:classes].reshape(classes * top.size))
-    for c in range(classes):
-        for b in range(top.size):
-            total[b] += z[c, b]
+    """Write scale · (softmax − one-hot) of a batch into g, whose padding stays 0; z is used up."""
+    for b in range(0, batch, BESIDE):
+        softmax(z, b, classes, scale)
     for b in range(batch):
-        factor = scale / total[b]
         for c in range(classes):
-            g[b, c] = z[c, b] * factor
+            g[b, c] = z[c, b]
         g[b, y[rows[b]]] -= scale
 
 
@@ -160,7 +131,8 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
     """Run the local steps of one client on its model w; write the squared lengths of the steps."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
-    z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
+    z = np.zeros((w.shape[0], (batch + BESIDE - 1) // BESIDE * BESIDE), f4)
+    g = np.zeros((padded, w.shape[0]), f4)
     draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
         forward(x, rows, w, z, block)
@@ -175,7 +147,8 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     """Do as `direct_update`, by the Gram form."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
-    z, g = np.zeros((w.shape[0], padded), f4), np.zeros((padded, w.shape[0]), f4)
+    z = np.zeros((w.shape[0], (batch + BESIDE - 1) // BESIDE * BESIDE), f4)
+    g = np.zeros((padded, w.shape[0]), f4)
     count = (y.size + SIDE - 1) // SIDE * SIDE
     every = np.zeros(count + ROWS, np.int64)
     for i in range(y.size):
@@ -206,7 +179,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
             kept *= f4(1) - shrink
         draw_rows(start, step + 1, batch, y.size, ahead)
         backward(k, rows, ahead, g, logits, shrink, products, block)
-        # ‖Xᵀg + shrink W‖²: K g at the batch gives ‖Xᵀg‖², the logits before give its product with W.
+        # ‖Xᵀg + shrink W‖²: K g at the batch gives ‖Xᵀg‖², the logits before it ⟨Xᵀg, W⟩.
         length = 0.0
         for b in range(batch):
             own = summed[rows[b]]
@@ -305,6 +278,7 @@ def evaluate_rows(x, y, model, classes):
 def loss_gradient(x, y, model, classes, gradient, block):
     """Return the summed cross-entropy of all rows, and add its gradient to `gradient`."""
     rows, z = np.zeros(ROWS, np.int64), np.zeros((model.shape[0], ROWS), f4)
+    g = np.zeros((ROWS, model.shape[0]), f4)
     loss = 0.0
     for first in range(0, y.size, ROWS):
         count = min(ROWS, y.size - first)
@@ -313,7 +287,7 @@ def loss_gradient(x, y, model, classes, gradient, block):
         forward(x, rows, model, z, block)
         for b in range(count):
             loss += cross_entropy(z[:, b], y[rows[b]], classes)[0]
-        g = np.zeros((ROWS, model.shape[0]), f4)
         logit_gradients(z, y, rows, count, classes, f4(-1), g)
+        g[count:] = f4(0)
         backward(x, rows, rows, g, gradient, f4(0), None, block)
     return loss

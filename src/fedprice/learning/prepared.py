@@ -22,6 +22,7 @@ __all__ = ["Prepared", "aligned", "class_blocks", "padded", "prepared"]
 
 LANES = 16  # floats in the widest vector register
 SIDE = 4  # rows and classes of a block of the forward product
+BESIDE = 32  # rows whose softmax is computed at a time
 WIDEST_BLOCK = 14  # classes that the backward product takes at a time
 GRAM_SLOWER = 1.2  # time of a multiply-add of the Gram form, in those of the direct form
 GRAM_FIXED = 400.0  # what a sample seen costs it beside, in multiply-adds a class

@@ -1,8 +1,8 @@
 """The products of a step of SGD, blocked by hand for vector registers.
 
 Written as LLVM vectors of 16 floats, because a compiler left to itself reaches a third of this
-speed. Lanes run over features, whose count must be a multiple of LANES; arrays are contiguous. The
-SIDE² sums of a block of `dots` fill one register.
+speed. Lanes run over features, whose count must be a multiple of LANES; arrays are contiguous.
+Rows that are needed next are fetched into the cache while the present ones are multiplied.
 """
 
 from __future__ import annotations
@@ -10,21 +10,23 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from fedprice.learning.prepared import LANES, SIDE
+from fedprice.learning.prepared import BESIDE, LANES, SIDE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["dots", "power_of_two", "step_block"]
+__all__ = ["dots", "softmax", "step_block"]
 
+
+WIDEST_PART = 5  # classes of a part of `dots`: 20 sums, 5 factors and a row fit in 32 registers
 
 _INDEX, _PLACE = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
-WIDEST_PART = 5  # classes of a part of `dots`: 20 sums, 5 factors and a row fit in 32 registers
 _FUSED = ("contract",)  # a product and a sum may become one instruction
 
 
@@ -50,6 +52,7 @@ def dots(
         then = builder.add(first, _INDEX(SIDE))
         then = builder.select(builder.icmp_signed("<", then, last), then, last)
         coming = [builder.load(_at(builder, rows.data, then, i)) for i in range(SIDE)]
+        coming = [_at(builder, x.data, builder.mul(row, wide)) for row in coming]
         for start, end in pairwise(ends):
             ws = [_row(builder, w, c, j) for j in range(start, end)]
             sums = [_registers(builder, SIDE) for _ in ws]
@@ -57,7 +60,7 @@ def dots(
                 right = [_load(builder, _at(builder, row, f)) for row in ws]
                 if start == 0:
                     for row in coming:
-                        _prefetch(builder, _at(builder, x.data, builder.mul(row, wide), f))
+                        _prefetch(builder, _at(builder, row, f))
                 for i, row in enumerate(xs):
                     left = _load(builder, _at(builder, row, f))
                     for j, factor in enumerate(right):
@@ -67,8 +70,8 @@ def dots(
                 totals = _totals(builder, flat[at : at + LANES])
                 for i in range(0, len(flat[at : at + LANES]), SIDE):
                     part = _pick(builder, totals, totals, range(i, i + SIDE))
-                    place = _at(builder, _row(builder, z, c, start + (at + i) // SIDE), first)
-                    builder.store(part, builder.bitcast(place, part.type.as_pointer()), align=4)
+                    row = _row(builder, z, c, start + (at + i) // SIDE)
+                    _store(builder, part, _at(builder, row, first))
         return context.get_dummy_value()
 
     return types.void(x, rows, first, w, c, z, block), build
@@ -76,12 +79,22 @@ def dots(
 
 @intrinsic
 def step_block(
-    _context: Any, x: Any, rows: Any, ahead: Any, g: Any, w: Any, c: Any, f: Any, shrink: Any,
-    products: Any, block: Any,
+    _context: Any,
+    x: Any,
+    rows: Any,
+    ahead: Any,
+    g: Any,
+    w: Any,
+    c: Any,
+    f: Any,
+    shrink: Any,
+    products: Any,
+    block: Any,
 ) -> Any:
     """Take a step on LANES features from f of as many classes from c as `block` is long.
 
-    There, w −= d with d = Σ_b g[b] x[rows[b]] + shrink · w. Return ‖d‖².
+    There, w −= d with d = Σ_b g[b] x[rows[b]] + shrink · w. Return ‖d‖². The sum alone is written
+    into `products` unless that is None. The rows `ahead`, at least as many, are fetched.
     """
     size = block.count
 
@@ -102,38 +115,88 @@ def step_block(
         if not isinstance(signature.args[8], types.NoneType):
             products = _array(context, builder, signature, args, 8)
             for j in range(size):
-                place = _at(builder, _row(builder, products, c, j), f)
-                place = builder.bitcast(place, _VECTOR.as_pointer())
-                builder.store(builder.load(sums[j]), place, align=4)
-        some = builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))
-        with builder.if_then(some, likely=False):
+                _store(
+                    builder, builder.load(sums[j]), _at(builder, _row(builder, products, c, j), f)
+                )
+        places = [_at(builder, _row(builder, w, c, j), f) for j in range(size)]
+        with builder.if_then(builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))):
             shrinking = _spread(builder, shrink)
             for j in range(size):
-                place = _at(builder, _row(builder, w, c, j), f)
-                _add_product(builder, sums[j], shrinking, _load(builder, place))
+                _add_product(builder, sums[j], shrinking, _load(builder, places[j]))
         length = _registers(builder, 1)[0]
         for j in range(size):
-            place = builder.bitcast(_at(builder, _row(builder, w, c, j), f), _VECTOR.as_pointer())
-            old = builder.load(place, align=4)
             change = builder.load(sums[j])
             _add_product(builder, length, change, change)
-            builder.store(builder.fsub(old, change), place, align=4)
-        lanes = builder.load(length)
-        only = _totals(builder, [lanes])
+            _store(builder, builder.fsub(_load(builder, places[j]), change), places[j])
+        only = _totals(builder, [builder.load(length)])
         return builder.extract_element(only, _PLACE(0))
 
     return types.float32(x, rows, ahead, g, w, c, f, shrink, products, block), build
 
 
 @intrinsic
-def power_of_two(_context: Any, n: Any) -> Any:
-    """Return 2ⁿ as a float, for whole n from −126 to 127."""
+def softmax(_context: Any, z: Any, first: Any, classes: Any, scale: Any) -> Any:
+    """Replace the logits of BESIDE rows from `first` by scale · softmax.
 
-    def build(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        exponent = builder.shl(builder.add(args[0], _PLACE(127)), _PLACE(23))
-        return builder.bitcast(exponent, ir.FloatType())
+    Logits are of shape (classes, rows). Sums run over the classes in their order.
+    """
 
-    return types.float32(types.int32), build
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        z = _array(context, builder, signature, args, 0)
+        first, classes, scale = args[1:]
+        wide = builder.extract_value(z.shape, 1)
+        column = _at(builder, z.data, first)
+
+        def place(c: Any) -> Any:
+            return _at(builder, column, builder.mul(c, wide))
+
+        top = cgutils.alloca_once_value(builder, _load(builder, column, BESIDE))
+        total = _registers(builder, 1, BESIDE)[0]
+        with cgutils.for_range(builder, classes) as loop:
+            logit, old = _load(builder, place(loop.index), BESIDE), builder.load(top)
+            above = builder.fcmp_ordered(">", logit, old)
+            builder.store(builder.select(above, logit, old), top)
+        with cgutils.for_range(builder, classes) as loop:
+            logit = _load(builder, place(loop.index), BESIDE)
+            power = _exponential(builder, builder.fsub(logit, builder.load(top)))
+            builder.store(builder.fadd(builder.load(total), power), total)
+            _store(builder, power, place(loop.index))
+        factor = builder.fdiv(_spread(builder, scale, BESIDE), builder.load(total))
+        with cgutils.for_range(builder, classes) as loop:
+            power = _load(builder, place(loop.index), BESIDE)
+            _store(builder, builder.fmul(power, factor), place(loop.index))
+        return context.get_dummy_value()
+
+    return types.void(z, first, classes, scale), build
+
+
+def _exponential(builder: Any, x: Any) -> Any:
+    """Return the exponentials of non-positive numbers, to two units in the last place.
+
+    Below −50 counts as −50: nothing there matters, and denormal numbers are slow.
+    """
+
+    def number(value: float) -> Any:
+        return ir.Constant(x.type, [float(np.float32(value))] * x.type.count)
+
+    add, multiply = builder.fadd, builder.fmul
+    x = builder.select(builder.fcmp_ordered("<", x, number(-50)), number(-50), x)
+    floor = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(x.type, [x.type]), f"llvm.floor.v{x.type.count}f32"
+    )
+    n = builder.call(floor, [add(multiply(x, number(1.4426950408889634)), number(0.5))])
+    r = builder.fsub(x, multiply(n, number(0.693359375)))
+    r = add(r, multiply(n, number(2.12194440e-4)))
+    p = number(1.9875691500e-4)
+    for coefficient in (
+        1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
+    ):  # fmt: skip
+        p = add(multiply(p, r), number(coefficient))
+    p = add(add(multiply(multiply(p, r), r), r), number(1))
+    whole = ir.VectorType(_PLACE, x.type.count)
+    exponent = builder.add(builder.fptosi(n, whole), ir.Constant(whole, [127] * whole.count))
+    exponent = builder.shl(exponent, ir.Constant(whole, [23] * whole.count))
+    return multiply(p, builder.bitcast(exponent, x.type))
 
 
 def _array(context: Any, builder: Any, signature: Any, args: Any, i: int) -> Any:
@@ -151,13 +214,18 @@ def _row(builder: Any, array: Any, first: Any, i: int) -> Any:
     return _at(builder, array.data, builder.mul(builder.add(first, _INDEX(i)), wide))
 
 
-def _registers(builder: Any, count: int) -> list[Any]:
-    zero = ir.Constant(_VECTOR, None)
+def _registers(builder: Any, count: int, lanes: int = LANES) -> list[Any]:
+    zero = ir.Constant(ir.VectorType(ir.FloatType(), lanes), None)
     return [cgutils.alloca_once_value(builder, zero) for _ in range(count)]
 
 
-def _load(builder: Any, pointer: Any) -> Any:
-    return builder.load(builder.bitcast(pointer, _VECTOR.as_pointer()), align=4)
+def _load(builder: Any, pointer: Any, lanes: int = LANES) -> Any:
+    kind = ir.VectorType(ir.FloatType(), lanes)
+    return builder.load(builder.bitcast(pointer, kind.as_pointer()), align=4)
+
+
+def _store(builder: Any, vector: Any, pointer: Any) -> None:
+    builder.store(vector, builder.bitcast(pointer, vector.type.as_pointer()), align=4)
 
 
 def _prefetch(builder: Any, pointer: Any) -> None:
@@ -168,9 +236,10 @@ def _prefetch(builder: Any, pointer: Any) -> None:
     builder.call(fetch, [pointer, _PLACE(0), _PLACE(2), _PLACE(1)])
 
 
-def _spread(builder: Any, number: Any) -> Any:
-    alone = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, _PLACE(0))
-    return _pick(builder, alone, alone, [0] * LANES)
+def _spread(builder: Any, number: Any, lanes: int = LANES) -> Any:
+    kind = ir.VectorType(ir.FloatType(), lanes)
+    alone = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _PLACE(0))
+    return _pick(builder, alone, alone, [0] * lanes)
 
 
 def _add_product(builder: Any, register: Any, a: Any, b: Any) -> None:
