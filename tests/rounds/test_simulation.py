@@ -73,7 +73,7 @@ def same(one: History, other: History) -> bool:
 
 @pytest.mark.parametrize("aggregator", AGGREGATORS.values())
 @pytest.mark.parametrize("l2", [0.0, 0.01])
-@pytest.mark.parametrize("batch", [24, 7])
+@pytest.mark.parametrize("batch", [24, 7, 37])
 def test_engine_is_the_oracle(
     federation: Federation, aggregator: Aggregator, l2: float, batch: int
 ) -> None:
