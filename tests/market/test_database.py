@@ -81,7 +81,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
     with pytest.raises(LedgerError, match="holds no ledger"):
         Ledger(str(tmp_path / "empty.db"), create=False)
-    with pytest.raises(InputError, match="names no database"):
+    with pytest.raises(InputError, match="not a valid database URL"):
         Ledger("sqlite//x://")
     with pytest.raises(InputError, match="SQLite or PostgreSQL"):
         Ledger("mysql://localhost/market")
@@ -167,12 +167,13 @@ def test_a_full_disk_leaves_no_partial_round_and_the_run_goes_on(tmp_path: Path)
     command = [sys.executable, "-c", FILL, str(path), "400000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 5, done.stderr
-    assert "Nothing was recorded" in done.stdout
+    assert "outcome unknown; run the same command again" in done.stdout
     stopped = int(done.stdout.split()[0])
     assert 0 < stopped < 40
     ledger = Ledger(str(path))
-    assert ledger.rounds_done("run") == stopped
-    assert len(ledger.verify().hashes) == 3 + stopped
+    done_rounds = ledger.rounds_done("run")
+    assert done_rounds in (stopped, stopped + 1)
+    assert len(ledger.verify().hashes) == 3 + done_rounds
     ledger.close()
     command[-1] = str(resource.RLIM_INFINITY)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -1,12 +1,15 @@
 """The database behind a ledger: its tables, one writer at a time, and its errors in one line each.
 
 SQLite writes ahead (WAL) and waits for the disk at every commit; a transaction that writes begins
-as the only one. PostgreSQL locks the entries for the writer. Migrations are alembic's.
+as the only one. PostgreSQL locks the entries for the writer, and waits for its disk whatever the
+role or the database is set to. Migrations are alembic's.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,12 +23,13 @@ sa: Any = require("sqlalchemy", "market")
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, Engine, RootTransaction
 
 __all__ = [
     "DamagedError",
     "Database",
     "LedgerError",
+    "NoLedgerError",
     "accounts",
     "entries",
     "postings",
@@ -33,16 +37,51 @@ __all__ = [
     "states",
 ]
 
-SCHEMA = "fedprice_0001"  # the newest migration
+SCHEMA = "fedprice_0002"  # the newest migration
 _SCHEMA_LOCK = 0x66656470  # any number, the same for all: who creates the tables on PostgreSQL
+_MIGRATIONS = Path(__file__).parent / "migrations"
 
-# Constraints that hold, triggers that fire, indexes.
-_POSTGRES_RULES = """
-    SELECT conname FROM pg_constraint WHERE convalidated
-    UNION ALL SELECT tgname FROM pg_trigger WHERE tgenabled IN ('O', 'A')
-    UNION ALL SELECT indexname FROM pg_indexes
+# One row per table, column, constraint, index, trigger and rewrite rule. Constraints that make
+# columns NOT NULL have rows of their own since PostgreSQL 18; the column says it in all versions.
+_POSTGRES_DEFINITIONS = """
+    WITH own AS (
+        SELECT oid, relname, relkind, relpersistence, relrowsecurity
+        FROM pg_class WHERE oid IN (
+            to_regclass('accounts'), to_regclass('entries'), to_regclass('postings'),
+            to_regclass('states'), to_regclass('alembic_version')
+        )
+    )
+    SELECT concat_ws(' ', 'table', relname, relkind, relpersistence, relrowsecurity,
+        (SELECT count(*) FROM pg_inherits WHERE oid IN (inhrelid, inhparent))) FROM own
+    UNION ALL SELECT concat_ws(' ', 'column', relname, attname, format_type(atttypid, atttypmod),
+        attnotnull, nullif(attidentity, ''), nullif(attgenerated, ''), pg_get_expr(adbin, adrelid))
+        FROM own JOIN pg_attribute ON attrelid = own.oid AND attnum > 0 AND NOT attisdropped
+        LEFT JOIN pg_attrdef ON adrelid = own.oid AND adnum = attnum
+    UNION ALL SELECT concat_ws(' ', 'constraint', relname, conname, convalidated,
+        pg_get_constraintdef(c.oid)) FROM own JOIN pg_constraint c ON conrelid = own.oid
+        WHERE contype <> 'n'
+    UNION ALL SELECT concat_ws(' ', 'index', indisvalid AND indisready,
+        pg_get_indexdef(indexrelid, 0, true)) FROM own JOIN pg_index ON indrelid = own.oid
+    UNION ALL SELECT concat_ws(' ', 'trigger', tgenabled IN ('O', 'A'),
+        CASE WHEN tgisinternal THEN relname ELSE pg_get_triggerdef(t.oid, true) END,
+        proname, lanname, prosecdef, proconfig, btrim(prosrc))
+        FROM own JOIN pg_trigger t ON tgrelid = own.oid JOIN pg_proc p ON p.oid = tgfoid
+        JOIN pg_language l ON l.oid = prolang
+    UNION ALL SELECT concat_ws(' ', 'rule', relname, rulename)
+        FROM own JOIN pg_rewrite ON ev_class = own.oid
 """
-_RULES = {"no_overdraft", "entries_append_only", "postings_append_only", "entries_of_run"}
+
+# In a transaction that writes. `remote_apply` waits for more than the disk.
+_POSTGRES_WRITER = sa.text("""
+    SELECT set_config('statement_timeout', :most, true), set_config(
+        'synchronous_commit',
+        CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply'
+        ELSE 'on' END,
+        true
+    )
+""")
+
+PRIVATE = 0o600  # permissions of a file with money in it
 
 _metadata = sa.MetaData()
 accounts = sa.Table(
@@ -61,6 +100,7 @@ entries = sa.Table(
     sa.Column("round", sa.BigInteger),
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
+    sa.Column("signature", sa.Text, nullable=False, default=""),
     sa.Index("entries_of_run", "run", "round"),
 )
 postings = sa.Table(
@@ -93,8 +133,14 @@ class DamagedError(LedgerError, UnverifiedError):
     exit_code = UnverifiedError.exit_code
 
 
+class NoLedgerError(LedgerError, InputError):
+    """There is no ledger, or not yet."""
+
+    exit_code = InputError.exit_code
+
+
 class Database:
-    """A database with the tables of this version, created or migrated where needed.
+    """A database with the tables of this version, created where needed.
 
     Parameters
     ----------
@@ -103,11 +149,13 @@ class Database:
     create
         Whether to create what is not there.
     timeout
-        Seconds to wait for other writers.
+        Seconds to wait for other writers, and for a connection; on PostgreSQL a statement that
+        writes may take twice as long.
     """
 
     def __init__(self, url: str, *, create: bool = True, timeout: float = 30.0) -> None:
         self._engine, self.name = _engine(url, create, timeout)
+        self._timeout = timeout
         try:
             with self._explained():
                 self._migrate(create)
@@ -121,14 +169,36 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Begin a transaction as the only writer; it is recorded when the block ends well."""
+        """Begin a transaction as the only writer; it is recorded when the block ends well.
+
+        An error inside the block, or before it, means that nothing was recorded. Whether a commit
+        that failed was recorded is unknown, and the error says so.
+        """
         with self._explained(), self._engine.connect() as connection:
-            if self._engine.dialect.name == "sqlite":
-                connection.info["begin"] = "BEGIN IMMEDIATE"
-            with connection.begin():
-                if self._engine.dialect.name == "postgresql":
-                    connection.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
-                yield connection
+            transaction = self._begin(connection)
+            if self._engine.dialect.name == "postgresql":
+                connection.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
+            yield connection
+            self._commit(connection, transaction)
+
+    def _begin(self, connection: Connection) -> RootTransaction:
+        """Begin a transaction that writes."""
+        if self._engine.dialect.name == "sqlite":
+            connection.info["begin"] = "BEGIN IMMEDIATE"
+        transaction = connection.begin()
+        if self._engine.dialect.name == "postgresql":
+            connection.execute(_POSTGRES_WRITER, {"most": f"{_milliseconds(2 * self._timeout)}"})
+        return transaction
+
+    def _commit(self, connection: Connection, transaction: RootTransaction) -> None:
+        try:
+            transaction.commit()
+        except (sa.exc.DBAPIError, sqlite3.Error) as error:
+            connection.invalidate()  # its state is as unknown
+            raise LedgerError(
+                f"{self.name}: the commit failed ({self._reason(error)}), outcome unknown; run the "
+                "same command again. What was recorded is not recorded twice."
+            ) from error
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -142,9 +212,9 @@ class Database:
     def check(self, connection: Connection) -> None:
         """Look for damage below the level of rows, and for rules that are gone."""
         if self._engine.dialect.name == "postgresql":
-            rules = set(connection.exec_driver_sql(_POSTGRES_RULES).scalars())
-            if not rules >= _RULES:
-                raise DamagedError(f"{self.name} has other rules than were created.")
+            there = connection.exec_driver_sql(_POSTGRES_DEFINITIONS).scalars()
+            if sorted(there) != (_MIGRATIONS / "postgresql.txt").read_text("utf-8").splitlines():
+                raise DamagedError(f"{self.name} has other tables or rules than were created.")
             return
         found = connection.exec_driver_sql("PRAGMA integrity_check").scalars().all()
         if found != ["ok"]:
@@ -162,25 +232,43 @@ class Database:
         return found
 
     def _migrate(self, create: bool) -> None:
+        self._look()
         with self._engine.connect() as connection, connection.begin():
             if self._schema(connection) == SCHEMA:
                 return
         if self._engine.dialect.name == "sqlite" and create:
             raw = self._engine.raw_connection()  # outside a transaction
+            (_, _, path), *_ = raw.cursor().execute("PRAGMA database_list").fetchall()
+            if path:  # a new ledger, in whatever file: its log gets the same permissions
+                Path(path).chmod(PRIVATE)
             raw.cursor().execute("PRAGMA journal_mode = WAL")
             raw.close()
         with self._engine.connect() as connection:
-            connection.info["begin"] = "BEGIN IMMEDIATE"
-            with connection.begin():
-                if self._engine.dialect.name == "postgresql":
-                    connection.execute(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK).select())
-                found = self._schema(connection)  # another process may have been faster
-                if found is None and not create:
-                    raise LedgerError(
+            transaction = self._begin(connection)
+            if self._engine.dialect.name == "postgresql":
+                connection.execute(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK).select())
+            if self._schema(connection) is None:  # another process may have been faster
+                if not create:
+                    raise NoLedgerError(
                         f"{self.name} holds no ledger; create one with: fedprice ledger open URL"
                     )
-                if found != SCHEMA:
-                    self._upgrade(connection)
+                self._upgrade(connection)
+            self._commit(connection, transaction)
+
+    def _look(self) -> None:
+        """Refuse an SQLite file of another schema while its log is still as it was found.
+
+        A connection that can write moves the log into the file when it is closed.
+        """
+        path = Path(self._engine.url.database or "")
+        log = Path(f"{path}-wal")
+        if self._engine.dialect.name == "sqlite" and log.is_file() and log.stat().st_size:
+            reader = sa.create_engine(f"sqlite:///file:{quote(str(path))}?mode=ro&uri=true")
+            try:
+                with reader.connect() as connection:
+                    self._schema(connection)
+            finally:
+                reader.dispose()
 
     def _schema(self, connection: Connection) -> str | None:
         """Return the version of the tables that are there; refuse what is not ours."""
@@ -199,23 +287,31 @@ class Database:
                 f"{self.name} was written by a newer fedprice ({found}; this one knows {SCHEMA}); "
                 "run: pip install --upgrade fedprice"
             )
+        if str(found) < SCHEMA:
+            raise LedgerError(
+                f"{self.name} is a ledger of the schema {found}; this fedprice knows {SCHEMA}. "
+                "Export and verify it with the version that wrote it, and begin a new ledger."
+            )
         return str(found)
 
     def _upgrade(self, connection: Connection) -> None:
         require("alembic", "market")
         from alembic import command
         from alembic.config import Config
-        from alembic.util import CommandError
 
         config = Config()
-        scripts = str(Path(__file__).parent / "migrations")
-        config.set_main_option("script_location", scripts.replace("%", "%%"))
+        config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
         config.set_main_option("path_separator", "os")
         config.attributes["connection"] = connection
-        try:
-            command.upgrade(config, "head")
-        except CommandError as error:
-            raise LedgerError(f"{self.name} cannot be upgraded: {error}.") from error
+        command.upgrade(config, "head")
+
+    def _reason(self, error: Exception) -> str:
+        """Return the first line of a database's error, without the passwords of the URL."""
+        first = (str(getattr(error, "orig", error)).splitlines() or ["no reason given"])[0]
+        reason = first.strip().rstrip(".")
+        for secret in _secrets(self._engine.url):
+            reason = reason.replace(secret, "***")
+        return reason
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -225,16 +321,21 @@ class Database:
         except UnicodeDecodeError as error:
             raise DamagedError(f"{self.name} is damaged; restore it from a copy.") from error
         except (sa.exc.DBAPIError, sqlite3.Error) as error:
-            reason = str(getattr(error, "orig", error)).splitlines()[0].strip().rstrip(".")
+            reason = self._reason(error)
             for word in ("malformed", "Could not decode"):
                 if word in reason:
                     raise DamagedError(
                         f"{self.name} is damaged; restore it from a copy."
                     ) from error
+            full = "cannot grow: the disk is full. Nothing was recorded; free some space"
+            busy = "is in use by another program; try again when it is done"
             known = (
-                ("locked", "is in use by another program; try again when it is done"),
+                ("locked", busy),
+                ("lock timeout", busy),
+                ("statement timeout", "took too long. Nothing was recorded; try again"),
                 ("readonly", "cannot be written; check its permissions"),
-                ("full", "cannot grow: the disk is full. Nothing was recorded; free some space"),
+                ("full", full),
+                ("No space left", full),
                 ("disk I/O", "cannot be used: the disk fails or is full. Nothing was recorded"),
                 ("not a database", "is no SQLite database; choose another file"),
             )
@@ -260,14 +361,20 @@ def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
             require("psycopg", "postgres")
             address = address.set(drivername="postgresql+psycopg")
             where = address.host or address.query.get("host", "this machine")
+            if "@" in where:  # the end of a password
+                raise InputError("an @ in the password of a database URL must be written as %40.")
             name = f"the database {address.database or address.username!r} on {where}"
+            address = address.update_query_dict(
+                {"connect_timeout": str(math.ceil(timeout))} | dict(address.query)
+            )
         else:
             raise InputError(f"a ledger lives in SQLite or PostgreSQL, not in {kind}.")
         engine: Engine = sa.create_engine(address, **settings)
     except InputError:
         raise
-    except (sa.exc.ArgumentError, ValueError) as error:
-        raise InputError("this names no database; try sqlite:///market.db.") from error
+    except (sa.exc.ArgumentError, ValueError):
+        # The reason would quote parts of the URL, which may hold a password.
+        raise InputError("not a valid database URL; try sqlite:///market.db.") from None
     if engine.dialect.name == "sqlite":
 
         def prepare(connection: Any, _: Any) -> None:
@@ -279,8 +386,24 @@ def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
             connection.exec_driver_sql(connection.info.pop("begin", "BEGIN"))
 
         sa.event.listen(engine, "connect", prepare)
-        sa.event.listen(engine, "begin", begin)
+    else:
+
+        def begin(connection: Connection) -> None:
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(timeout)}")
+
+    sa.event.listen(engine, "begin", begin)
     return engine, name
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return a time limit as PostgreSQL takes it, for which 0 would be none."""
+    return max(1, round(1000 * seconds))
+
+
+def _secrets(address: Any) -> list[str]:
+    """Return the passwords in a URL."""
+    given = [address.password, *(address.query.get(n) for n in ("password", "sslpassword"))]
+    return [str(secret) for secret in given if secret]
 
 
 def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
@@ -289,13 +412,17 @@ def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
         return address, "the ledger in memory"
     if address.query.get("uri"):
         return address, address.database
+    if re.search(":.*@", address.database):  # a mistyped URL, which may hold a password
+        raise InputError(
+            "neither the name of a file nor a valid database URL; try sqlite:///market.db."
+        )
     path = Path(address.database)
     if path.is_dir():
         raise InputError(f"{path} is a directory; give the name of a file.")
     if not path.parent.is_dir():
         raise InputError(f"cannot open {path}: there is no directory {path.parent}.")
     if not create and not path.exists():
-        raise InputError(
+        raise NoLedgerError(
             f"there is no ledger {path}; create one with: fedprice ledger open sqlite:///{path}"
         )
     if path.exists() and not os.access(path, os.R_OK):
@@ -304,6 +431,14 @@ def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
         # A reader needs no files beside a database that nobody can write.
         query = {"mode": "ro", "immutable": "1", "uri": "true"}
         return address.set(database=f"file:{quote(str(path))}", query=query), str(path)
+    try:  # SQLite would let everybody read the file, as far as the umask does
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
+        os.fchmod(handle, PRIVATE)
+        os.close(handle)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise InputError(f"cannot create {path}: {error.strerror}.") from error
     return address, str(path)
 
 

@@ -1,9 +1,12 @@
-"""Accounts, entries with their postings, and the state that a run resumes from."""
+"""Accounts, entries with their postings, and the state that a run resumes from.
+
+There is no way from fedprice_0001: its entries are of another format, and nobody signed them.
+"""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "fedprice_0001"
+revision = "fedprice_0002"
 down_revision = None
 
 
@@ -24,6 +27,7 @@ def upgrade() -> None:
         sa.Column("round", sa.BigInteger),
         sa.Column("content", sa.Text, nullable=False),
         sa.Column("hash", sa.Text, nullable=False),
+        sa.Column("signature", sa.Text, nullable=False),
     )
     op.create_index("entries_of_run", "entries", ["run", "round"])
     op.create_table(
