@@ -10,6 +10,7 @@ import pytest
 from tests.market.flips import flips
 from tests.market.forgeries import forgeries
 from tests.market.kills import POINTS
+from tests.market.power import needs_compiler, power_losses
 
 
 @pytest.mark.parametrize(("kind", "kills"), [("sqlite", 60), ("postgresql", 20)])
@@ -41,3 +42,11 @@ def test_forged_messages_are_refused() -> None:
     """`make bench-market` sends 20,000."""
     found = forgeries(2000)
     assert (found["accepted"], found["crashes"], found["not finite"]) == (0, 0, 0)
+
+
+@needs_compiler
+def test_a_power_loss_takes_nothing_that_was_reported_as_recorded() -> None:
+    """`make bench-market` loses power 400 times."""
+    found = power_losses(15)
+    assert found["losses"] == 15
+    assert (found["acknowledged entries lost"], found["not verified"]) == (0, 0)

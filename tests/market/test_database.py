@@ -1,11 +1,20 @@
 """Databases that cannot be used: one clear line each, and nothing lost."""
 
+import json
+import os
 import resource
+import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -14,9 +23,10 @@ from alembic.migration import MigrationContext
 
 from fedprice.errors import InputError
 from fedprice.market import database
-from fedprice.market.ledger import Ledger, LedgerError
+from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
+from tests.market.power import needs_compiler, preloaded
 
 MODEL = "ab" * 32
 
@@ -47,6 +57,276 @@ def test_a_newer_schema(url: str) -> None:
     engine.dispose()
     with pytest.raises(LedgerError, match=r"newer fedprice .*pip install --upgrade fedprice"):
         Ledger(url)
+
+
+# The tables that fedprice_0001 made, as far as it matters here.
+FIRST_SCHEMA = """
+    CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
+    INSERT INTO alembic_version VALUES ('fedprice_0001');
+    CREATE TABLE accounts (
+        id BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL UNIQUE, balance BIGINT NOT NULL
+    );
+    CREATE TABLE entries (
+        number BIGINT NOT NULL PRIMARY KEY, key TEXT NOT NULL UNIQUE, run TEXT, round BIGINT,
+        content TEXT NOT NULL, hash TEXT NOT NULL
+    );
+    INSERT INTO entries VALUES (1, '["begin"]', NULL, NULL, '{"kind":"begin"}', 'ab');
+"""
+OLD = (
+    r"is a ledger of the schema fedprice_0001; this fedprice knows fedprice_0002\. "
+    r"Export and verify it with the version that wrote it, and begin a new ledger\.$"
+)
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("in_use", [True, False])
+def test_an_old_ledger_is_refused_untouched(tmp_path: Path, create: bool, in_use: bool) -> None:
+    """Also where the program that wrote it was killed, and its log is still beside it."""
+    path = tmp_path / "was" / "market.db"
+    path.parent.mkdir()
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode = WAL")
+    writer.executescript(FIRST_SCHEMA)
+    if in_use:
+        shutil.copytree(path.parent, tmp_path / "is")
+        (tmp_path / "is" / "market.db-shm").unlink()
+    writer.close()
+    if not in_use:
+        shutil.copytree(path.parent, tmp_path / "is")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "is").iterdir()}
+    assert set(before) == {"market.db", *(["market.db-wal"] if in_use else [])}
+    for _ in range(2):
+        with pytest.raises(LedgerError, match=OLD):
+            Ledger(str(tmp_path / "is" / "market.db"), create=create)
+    after = {p.name: p.read_bytes() for p in (tmp_path / "is").iterdir()}
+    after.pop("market.db-shm", None)  # not a part of it
+    assert after == before
+
+
+def test_an_old_ledger_on_postgresql_is_refused(postgres: str) -> None:
+    engine = fresh_postgres(postgres)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(FIRST_SCHEMA)
+    with pytest.raises(LedgerError, match=OLD):
+        Ledger(postgres)
+    with engine.begin() as connection:
+        tables = sqlalchemy.inspect(connection).get_table_names()
+    assert sorted(tables) == ["accounts", "alembic_version", "entries"]
+    engine.dispose()
+
+
+def fresh_postgres(url: str) -> sqlalchemy.Engine:
+    engine = sqlalchemy.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return engine
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        """CREATE OR REPLACE FUNCTION append_only() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RETURN NULL; END $$""",
+        """DROP TRIGGER entries_append_only ON entries;
+            CREATE TRIGGER entries_append_only BEFORE TRUNCATE ON entries
+            FOR EACH STATEMENT EXECUTE FUNCTION append_only()""",
+        "ALTER TABLE postings DISABLE TRIGGER postings_append_only",
+        "ALTER TABLE postings DISABLE TRIGGER ALL",
+        """ALTER TABLE accounts DROP CONSTRAINT no_overdraft;
+            ALTER TABLE accounts ADD CONSTRAINT no_overdraft CHECK (true)""",
+        """ALTER TABLE accounts DROP CONSTRAINT no_overdraft;
+            ALTER TABLE accounts ADD CONSTRAINT no_overdraft
+            CHECK (balance >= 0 OR name = 'world') NOT VALID""",
+        "ALTER TABLE postings DROP CONSTRAINT postings_account_fkey",
+        "ALTER TABLE entries ALTER signature DROP NOT NULL",
+        "ALTER TABLE entries ALTER hash SET DEFAULT 'ab'",
+        "DROP INDEX entries_of_run; CREATE INDEX entries_of_run ON entries (run)",
+        "CREATE RULE quiet AS ON INSERT TO postings DO INSTEAD NOTHING",
+        "ALTER TABLE states SET UNLOGGED",
+        "ALTER TABLE entries ENABLE ROW LEVEL SECURITY",
+        "CREATE TABLE more () INHERITS (postings)",
+        "ALTER TABLE accounts ADD COLUMN more TEXT",
+    ],
+)
+def test_changed_rules_on_postgresql_are_found_by_what_they_say(postgres: str, change: str) -> None:
+    engine = fresh_postgres(postgres)
+    ledger = Ledger(postgres)
+    ledger.deposit("treasury", 5, "first")
+    ledger.verify()
+    with engine.begin() as connection:
+        connection.exec_driver_sql(change)
+    with pytest.raises(DamagedError, match="has other tables or rules than were created"):
+        ledger.verify()
+    ledger.close()
+    engine.dispose()
+
+
+def test_postgresql_waits_for_the_disk_whatever_it_is_set_to(postgres: str) -> None:
+    engine = fresh_postgres(postgres)
+    name = engine.url.database
+    show = "SELECT current_setting('synchronous_commit'), current_setting('statement_timeout')"
+    for given, used in (("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")):
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = {given}")
+        try:
+            ledger = Ledger(postgres, timeout=7)
+            with ledger._database.writing() as connection:
+                assert connection.exec_driver_sql(show).one() == (used, "14s")
+            ledger.close()
+        finally:
+            with engine.begin() as connection:
+                connection.exec_driver_sql(f"ALTER DATABASE {name} RESET synchronous_commit")
+    engine.dispose()
+
+
+def test_a_locked_postgresql_is_not_waited_for_forever(postgres: str) -> None:
+    engine = fresh_postgres(postgres)
+    ledger = Ledger(postgres, timeout=0.3)
+    with engine.begin() as other:
+        other.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
+        with pytest.raises(LedgerError, match="in use by another program"):
+            ledger.deposit("treasury", 5, "first")
+        assert ledger.balances() == {}  # reading goes on
+        other.exec_driver_sql("LOCK TABLE accounts IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(LedgerError, match="in use by another program"):
+            ledger.balances()
+    with (
+        pytest.raises(LedgerError, match=r"took too long\. Nothing was recorded"),
+        ledger._database.writing() as connection,
+    ):
+        connection.exec_driver_sql("SELECT pg_sleep(20)")
+    ledger.deposit("treasury", 5, "first")
+    assert ledger.balance("treasury") == 5
+    ledger.close()
+    engine.dispose()
+
+
+@contextmanager
+def cut_at_commit(url: str, forwarded: bool) -> Iterator[str]:
+    """A way to PostgreSQL that breaks when a writer commits, before or after that is passed on."""
+    address = sqlalchemy.make_url(url)
+    folder = str(address.query["host"])
+    (there,) = Path(folder).glob(".s.PGSQL.*[0-9]")
+    listening = socket.create_server(("127.0.0.1", 0))
+    done, threads = threading.Event(), list[threading.Thread]()
+
+    def pass_on(client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
+        writing = False
+        with suppress(OSError):
+            while data := client.recv(65536):
+                writing = writing or b"LOCK TABLE entries" in data
+                if b"COMMIT\0" in data and writing and not done.is_set():
+                    done.set()
+                    cut.set()
+                    if forwarded:
+                        server.sendall(data)
+                        time.sleep(0.5)  # until it is recorded; the answer is not passed on
+                    break
+                server.sendall(data)
+        for end in (client, server):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def pass_back(client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
+        with suppress(OSError), client, server:
+            while data := server.recv(65536):
+                if not cut.is_set():
+                    client.sendall(data)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listening.accept()
+                server = socket.socket(socket.AF_UNIX)
+                server.connect(str(there))
+                ends = (client, server, threading.Event())
+                for target in (pass_on, pass_back):
+                    threads.append(threading.Thread(target=target, args=ends))
+                    threads[-1].start()
+
+    accepting = threading.Thread(target=serve)
+    accepting.start()
+    host, port = listening.getsockname()
+    try:
+        yield address.set(host=host, port=port, query={}).render_as_string(hide_password=False)
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        for thread in (accepting, *threads):
+            thread.join(timeout=10)
+
+
+UNKNOWN = "outcome unknown; run the same command again"
+
+
+@pytest.mark.parametrize("forwarded", [True, False])
+def test_a_connection_lost_in_a_commit_leaves_the_outcome_unknown(
+    postgres: str, forwarded: bool
+) -> None:
+    fresh_postgres(postgres).dispose()
+    Ledger(postgres).close()
+    with cut_at_commit(postgres, forwarded) as url:
+        ledger = Ledger(url)
+        with pytest.raises(LedgerError, match=UNKNOWN):
+            ledger.deposit("treasury", 5, "first")
+        assert ledger.deposit("treasury", 5, "first") is not forwarded
+        assert ledger.balance("treasury") == 5
+        ledger.close()
+
+
+DISK = """
+import ctypes, json, shutil, sys
+from pathlib import Path
+from fedprice.market.ledger import Ledger, LedgerError
+disk, found = ctypes.CDLL(None), []
+for n in range(1, 100):
+    folder = Path(sys.argv[1]) / str(n)
+    folder.mkdir()
+    ledger = Ledger(str(folder / "market.db"))
+    ledger.deposit("treasury", 5, "first")
+    ledger.close()
+    disk.disk_record(str(folder).encode(), b"/dev/null")
+    ledger, other = (Ledger(str(folder / "market.db")) for _ in range(2))
+    disk.disk_fail(n)
+    try:
+        ledger.deposit("treasury", 7, "second")
+        said = ""
+    except LedgerError as error:
+        said = str(error)
+    disk.disk_fail(0)
+    image = folder / "image"  # what the disk holds, if the computer stops now
+    image.mkdir()
+    for name in ("market.db", "market.db-wal"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, image)
+    kept = Ledger(str(image / "market.db"), create=False)
+    recorded = kept.balance("treasury") == 12
+    kept.close()
+    ledger.deposit("treasury", 7, "second")
+    found.append([said, recorded, ledger.balance("treasury"), len(ledger.verify().hashes)])
+    ledger.close()
+    other.close()
+    if not said:
+        break
+print(json.dumps(found))
+"""
+
+
+@needs_compiler
+def test_a_failed_sync_does_not_say_that_nothing_was_recorded(tmp_path: Path) -> None:
+    """Each write and sync of a deposit fails in turn; some that failed are on the disk."""
+    command = [sys.executable, "-c", DISK, str(tmp_path)]
+    done = subprocess.run(
+        command, env=preloaded(tmp_path), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    *failed, (last, recorded, *_) = json.loads(done.stdout)
+    assert (last, recorded) == ("", True)
+    assert len(failed) >= 3
+    assert any(recorded for _, recorded, *_ in failed)
+    for said, recorded, balance, entries in failed:
+        assert UNKNOWN in said or ("Nothing was recorded" in said and not recorded), said
+        assert (balance, entries) == (12, 3)
 
 
 def test_another_programs_database(url: str) -> None:
@@ -143,7 +423,7 @@ def test_many_open_a_new_ledger_at_once(url: str) -> None:
 
 FILL = """
 import resource, sys
-from fedprice.market.ledger import Ledger, LedgerError
+from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.offers import Terms
 ledger = Ledger(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
@@ -207,3 +487,48 @@ def test_names_that_cannot_be_shown(name: str) -> None:
     with pytest.raises(InputError, match="deposits go to treasury or client"):
         ledger.deposit("escrow:run", 5, "first")
     assert len(ledger.verify().hashes) == 1
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+def test_databases_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    empty = tmp_path / "empty.db"
+    empty.touch(0o666)
+    before = os.umask(umask)
+    try:
+        names = [str(tmp_path / "market.db"), str(empty)]
+        if umask != 0o777:  # SQLite itself could not open what it creates
+            names.append(f"sqlite:///file:{tmp_path / 'uri.db'}?mode=rwc&uri=true")
+        for name in names:
+            ledger = Ledger(name)
+            ledger.deposit("treasury", 5, "first")
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+            assert {modes[n] for n in modes if n.startswith(Path(ledger.name).name)} == {0o600}
+            assert len(modes) >= 3
+            ledger.close()
+    finally:
+        os.umask(before)
+
+
+SECRET = "s3cr3tpassword"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://market:{SECRET}@127.0.0.1:1/market",
+        f"postgresql://market@127.0.0.1:1/market?password={SECRET}&sslpassword={SECRET}",
+        f"postgresql://market:{SECRET}@127.0.0.1:{SECRET}/market",
+        f"postgresql://market:odd@{SECRET}@127.0.0.1:1/market",
+        f"postgresql://market:{SECRET}@127.0.0.1:1/market?sslmode={SECRET}&password={SECRET}",
+        f"postgresql:/market:{SECRET}@127.0.0.1:1/market",
+        f"market:{SECRET}@127.0.0.1:1/market",
+        f"sqlite:///postgresql://market:{SECRET}@127.0.0.1:1/market",
+        f"mysql://market:{SECRET}@127.0.0.1:1/market",
+    ],
+)
+def test_no_error_shows_a_password(url: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((LedgerError, InputError)) as caught:
+        Ledger(url, timeout=2)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert not list(tmp_path.iterdir())

@@ -198,7 +198,7 @@ class Database:
             raise LedgerError(
                 f"{self.name}: the commit failed ({self._reason(error)}), outcome unknown; run the "
                 "same command again. What was recorded is not recorded twice."
-            ) from error
+            ) from self._cause(error)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -313,6 +313,10 @@ class Database:
             reason = reason.replace(secret, "***")
         return reason
 
+    def _cause(self, error: Exception) -> Exception | None:
+        """Return a database's error, to be shown as the cause of ours, unless it has a password."""
+        return None if any(own in str(error) for own in _secrets(self._engine.url)) else error
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Turn the database's errors into one line that says what to do."""
@@ -341,8 +345,8 @@ class Database:
             )
             for word, text in known:
                 if word in reason:
-                    raise LedgerError(f"{self.name} {text}.") from error
-            raise LedgerError(f"{self.name} does not work: {reason}.") from error
+                    raise LedgerError(f"{self.name} {text}.") from self._cause(error)
+            raise LedgerError(f"{self.name} does not work: {reason}.") from self._cause(error)
 
 
 def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
