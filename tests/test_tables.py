@@ -62,3 +62,18 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write .*out.csv: No space left on device\."):
         write()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+def test_private_files_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "money.csv"
+    path.touch(0o666)
+    before = os.umask(umask)
+    try:
+        with whole_file(path, private=True) as part:
+            assert stat.S_IMODE(part.stat().st_mode) == 0o600
+            part.write_text("new")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "new"

@@ -217,8 +217,11 @@ def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path; what was written there appears at `path` when the block ends well."""
+def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
+    """Yield a temporary path; what was written there appears at `path` when the block ends well.
+
+    A private file can be read by its owner only, whatever the umask.
+    """
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
@@ -228,7 +231,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         # mkstemp makes private files; a result gets the permissions that open() would give it.
         mask = os.umask(0)
         os.umask(mask)
-        os.fchmod(handle, 0o666 & ~mask)
+        os.fchmod(handle, 0o600 if private else 0o666 & ~mask)
         os.close(handle)
         yield part
         with part.open("rb+") as file:

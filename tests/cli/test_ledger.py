@@ -113,3 +113,19 @@ def test_money_comes_in_once(run: Run, home: Path) -> None:
     )
     assert code == 2
     assert "printable" in err
+
+
+@pytest.mark.parametrize("amount", ["١٢", "1_000", " 5", "+5", "1e3", "5.", "0", "0.0", "1" * 13])
+def test_amounts_are_plain_digits(run: Run, home: Path, amount: str) -> None:
+    code, out, err = run("ledger", "open", "own.db", "--deposit", amount, "--reference", "x")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "six decimals" in err
+    assert not list(home.iterdir())
+
+
+def test_a_low_order_key_is_refused(run: Run, home: Path) -> None:
+    run(*SIMULATE, "--ledger", "market.db")
+    run("ledger", "export", "-o", "market.jsonl")
+    code, _, err = run("verify", "market.jsonl", "--server", "00" * 32)
+    assert code == 2
+    assert "point of small order" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -68,6 +69,8 @@ def parse_budgets(text: str) -> npt.NDArray[np.float64]:
     """
     try:
         low_text, high_text, count_text = text.split(":")
+        if not re.fullmatch("[0-9]+", count_text):
+            raise ValueError
         low, high, count = float(low_text), float(high_text), int(count_text)
     except ValueError:
         raise InputError(f"--budgets must be LO:HI:N, such as 10:500:50; got {text!r}.") from None

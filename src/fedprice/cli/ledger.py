@@ -239,6 +239,25 @@ def export(
     stderr().print(f"wrote {output}: {count} entries", markup=False)
 
 
+@ledger.command()
+def backup(
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The copy, an SQLite file.")
+    ],
+    url: Annotated[
+        str, typer.Argument(metavar="LEDGER", envvar="FEDPRICE_LEDGER", help=LEDGER_HELP)
+    ] = DEFAULT_URL,
+    force: options.Force = False,
+) -> None:
+    """Copy a ledger, its write-ahead log included, while it is in use; the copy is verified."""
+    from fedprice.market.backup import back_up
+
+    check_output(output, (output.suffix,), force=force)
+    report = back_up(url, output)
+    said = f"wrote {output}: {len(report.hashes)} entries, the last one {report.hashes[-1]}"
+    stderr().print(said, markup=False)
+
+
 def verify(
     exported: Annotated[
         Path, typer.Argument(metavar="EXPORT", help="A .jsonl file of `fedprice ledger export`.")
@@ -285,17 +304,20 @@ def verify(
 
 
 def _micro_units(text: str) -> int:
-    """Return an amount as it was typed, exactly."""
-    try:
-        units = Decimal(text).scaleb(6)
-        fits = units == int(units) and 0 < units < 10**18
-    except (ArithmeticError, ValueError):
-        fits = False
-    if not fits:
+    """Return an amount as it was typed, exactly: plain digits, and at most six decimals.
+
+    Examples
+    --------
+    >>> _micro_units("12.5")
+    12500000
+    """
+    fits = re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", text)
+    units = int(Decimal(text).scaleb(6)) if fits else 0
+    if not units:
         raise InputError(
             f"--deposit must be above 0 and below 1e12, with at most six decimals; got {text}."
         )
-    return int(units)
+    return units
 
 
 def _public_key(option: str, text: str | None) -> str | None:
@@ -304,6 +326,10 @@ def _public_key(option: str, text: str | None) -> str | None:
         text = Path(text).read_text("utf-8", errors="replace").strip()
     if text is not None and not re.fullmatch("[0-9a-f]{64}", text):
         raise InputError(f"{option} must be 64 hexadecimal digits, or a file with them.")
+    if text is not None:
+        from fedprice.market.messages import require_public_key
+
+        require_public_key(option, bytes.fromhex(text))
     return text
 
 

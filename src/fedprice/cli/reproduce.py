@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,7 +133,7 @@ def _findable(scheme: str) -> str:
 def _workers(given: str | None) -> int | str | None:
     if given is None or given == "ray":
         return given
-    if not given.isdecimal() or int(given) < 1:
+    if not re.fullmatch("0*[1-9][0-9]*", given):
         raise InputError(f"`--workers` must be a number, at least 1, or ray; got {given!r}.")
     return int(given)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 import sqlite3
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,6 +82,7 @@ _POSTGRES_WRITER = sa.text("""
     )
 """)
 
+_PASSWORDS = ("password", "sslpassword")  # parameters of a URL
 PRIVATE = 0o600  # permissions of a file with money in it
 
 _metadata = sa.MetaData()
@@ -208,6 +210,27 @@ class Database:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
                 yield connection
+
+    def copy_to(self, path: Path) -> None:
+        """Write the whole SQLite database, as of one moment, into a file."""
+        with self._explained():
+            source, target = self._engine.raw_connection(), sqlite3.connect(path)
+            try:
+                source.driver_connection.backup(target)  # type: ignore[union-attr]
+            finally:
+                target.close()
+                source.close()
+
+    def dump_command(self, path: Path) -> str | None:
+        """Return the command that copies a database on PostgreSQL; None for SQLite."""
+        if self._engine.dialect.name != "postgresql":
+            return None
+        own = self._engine.url
+        query = {n: v for n, v in own.query.items() if n not in (*_PASSWORDS, "connect_timeout")}
+        address = sa.URL.create(
+            "postgresql", own.username, None, own.host, own.port, own.database, query
+        ).render_as_string()
+        return shlex.join(["pg_dump", "--format=custom", f"--file={path}", address])
 
     def check(self, connection: Connection) -> None:
         """Look for damage below the level of rows, and for rules that are gone."""
@@ -406,7 +429,7 @@ def _milliseconds(seconds: float) -> int:
 
 def _secrets(address: Any) -> list[str]:
     """Return the passwords in a URL."""
-    given = [address.password, *(address.query.get(n) for n in ("password", "sslpassword"))]
+    given = [address.password, *(address.query.get(name) for name in _PASSWORDS)]
     return [str(secret) for secret in given if secret]
 
 
@@ -432,8 +455,10 @@ def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
     if path.exists() and not os.access(path, os.R_OK):
         raise InputError(f"cannot read {path}; check its permissions.")
     if not create and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)):
-        # A reader needs no files beside a database that nobody can write.
-        query = {"mode": "ro", "immutable": "1", "uri": "true"}
+        # A reader needs no files beside a database that nobody can write, except for its log.
+        query = {"mode": "ro", "uri": "true"}
+        if not Path(f"{path}-wal").exists():
+            query["immutable"] = "1"
         return address.set(database=f"file:{quote(str(path))}", query=query), str(path)
     try:  # SQLite would let everybody read the file, as far as the umask does
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)

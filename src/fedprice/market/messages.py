@@ -27,6 +27,7 @@ __all__ = [
     "require_hash",
     "require_name",
     "require_number",
+    "require_public_key",
     "require_text",
     "require_unit",
     "require_whole",
@@ -34,7 +35,13 @@ __all__ = [
 
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
 _UNIT = re.compile(r"[A-Z][A-Z0-9]{0,11}\Z")
+_DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
 LONGEST_NAME = 200
+
+# Of Ed25519: the prime of its field, and the y of the eight points whose order divides eight.
+_PRIME = 2**255 - 19
+_Y_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDER = {0, 1, _PRIME - 1, _Y_OF_ORDER_8, _PRIME - _Y_OF_ORDER_8}
 
 
 class RefusedError(FedpriceError):
@@ -170,6 +177,7 @@ def _verify(signed: Signed) -> None:
     from cryptography.exceptions import InvalidSignature
 
     try:
+        require_public_key("key", signed.key)
         key = _ed25519().Ed25519PublicKey.from_public_bytes(signed.key)
         key.verify(signed.signature, signed.content)
     except (InvalidSignature, ValueError, TypeError) as error:
@@ -205,11 +213,8 @@ def require_decimal(message: Any, *names: str) -> None:
     """Refuse fields that are not a finite number, at least 0, as decimal text."""
     for name in names:
         text = getattr(message, name)
-        try:
-            fits = isinstance(text, str) and len(text) <= 30 and 0 <= float(text) < math.inf
-        except ValueError:
-            fits = False
-        if not fits:
+        fits = isinstance(text, str) and len(text) <= 30 and _DECIMAL.match(text)
+        if not (fits and float(text) < math.inf):
             raise InputError(f"`{name}` must be a decimal number, at least 0; got {text!r:.40}.")
 
 
@@ -231,6 +236,29 @@ def require_digest(what: str, given: object) -> None:
     """Refuse what is not 64 hexadecimal digits."""
     if not (isinstance(given, str) and _HASH.match(given)):
         raise InputError(f"`{what}` must be 64 hexadecimal digits; got {given!r:.80}.")
+
+
+def require_public_key(what: str, given: object) -> None:
+    """Refuse what is not an Ed25519 public key, and points of small order in any encoding.
+
+    Such a point is nobody's key: signatures that are valid for it can be made without a private
+    key, and some of them for any message.
+
+    Examples
+    --------
+    >>> require_public_key("key", SigningKey(bytes(32)).public)
+    >>> require_public_key("key", bytes(32))
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: `key` must not be a point of small order; ...
+    """
+    if not (isinstance(given, bytes) and len(given) == 32):
+        raise InputError(f"`{what}` must be a public key of 32 bytes; got {given!r:.80}.")
+    # The highest bit is the sign of x; y may be written with the prime added to it.
+    if int.from_bytes(given, "little") % 2**255 % _PRIME in _SMALL_ORDER:
+        raise InputError(
+            f"`{what}` must not be a point of small order; got {given.hex()}. Make a new key."
+        )
 
 
 def require_whole(what: str, given: object) -> None:

@@ -74,7 +74,9 @@ def require_period(period: str, follows: str) -> None:
             f"a period that follows {follows!r} must be called {next_period(follows)!r}; got "
             f"{period!r}."
         )
-    if not follows and _LATER.match(period):
+    # In any script: `demo#٢` reads like the second period of demo.
+    before, _, number = period.rpartition("#")
+    if not follows and before and number.isdigit():
         raise InputError(f"the name of a run must not end with # and a number; got {period!r}.")
 
 
