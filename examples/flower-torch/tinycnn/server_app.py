@@ -1,6 +1,7 @@
 """The server: one price for clients that keep cost and value to themselves."""
 
 import logging
+import os
 
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
@@ -27,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord(found)
 
     PricedParticipation(
-        str(config["ledger"]),
+        os.environ.get("FEDPRICE_LEDGER") or str(config["ledger"]),  # clients see the settings
         str(config["run"]),
         key=simulation_key(seed, "server"),
         pricing=PostedPrice(budget=float(config["budget"]), alpha=float(config["alpha"])),

@@ -62,7 +62,7 @@ def simulate(
             run_on_ray(chosen, Path(folder))
     else:
         chosen.run_in_process()
-    report_periods(str(chosen.config["ledger"]), str(chosen.config["run"]))
+    report_periods(chosen.ledger, str(chosen.config["run"]))
 
 
 flower.command()(calibrate)
@@ -116,22 +116,30 @@ def up(
     with tempfile.TemporaryDirectory(prefix="fedprice-") as spare:
         folder = (work or Path(spare) / "work").resolve()
         chosen = _app(app, run_config)
-        url = ledger or f"sqlite:///{folder / 'market.db'}"
+        from fedprice.flower.app import absolute
+
+        own = f"sqlite:///{folder / 'market.db'}"
         settings = {
             "clients": clients,
             "rounds": rounds,
-            "ledger": url,
+            "ledger": "" if ledger else own,  # a URL that was given may hold a password
             "keys": str(folder / "keys" / "all"),
             "at-once": 2 * (os.cpu_count() or 1),  # every message starts a process
         }
         for name, value in settings.items():
             if name in chosen.config:
                 chosen.config[name] = value
-        _deploy(chosen, folder, tls, timeout, (bandwidth, delay) if netns else None)
+        shape = (bandwidth, delay) if netns else None
+        _deploy(chosen, absolute(ledger or own), folder, tls, timeout, shape)
 
 
 def _deploy(
-    app: FlowerApp, folder: Path, tls: bool, timeout: float, shape: tuple[float, float] | None
+    app: FlowerApp,
+    url: str,
+    folder: Path,
+    tls: bool,
+    timeout: float,
+    shape: tuple[float, float] | None,
 ) -> None:
     from fedprice.flower.deployment import Deployment
     from fedprice.flower.namespaces import Namespaces
@@ -143,7 +151,7 @@ def _deploy(
     def tell(line: str) -> None:
         console.print(line, markup=False)
 
-    url, run = str(app.config["ledger"]), str(app.config["run"])
+    run = str(app.config["run"])
     watch = Watch(url, run, lambda line: stdout().print(line, markup=False, soft_wrap=True))
     clients = int(app.config["clients"])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -153,7 +161,7 @@ def _deploy(
             if shape is not None:
                 made = Namespaces(secrets.token_hex(4), clients, *shape, tell)
                 network = stack.enter_context(made)
-            deployment = Deployment(folder, clients, tls, tell, network)
+            deployment = Deployment(folder, clients, tls, tell, network, ledger=url)
             stack.enter_context(deployment)
             ended = deployment.run(app, watch, timeout=timeout)
     except KeyboardInterrupt as error:

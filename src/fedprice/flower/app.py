@@ -13,8 +13,9 @@ from typing import Any
 
 from fedprice.errors import InputError, nearest
 from fedprice.flower.grid import InProcessGrid
+from fedprice.market.database import has_password
 
-__all__ = ["FlowerApp", "config_text"]
+__all__ = ["FlowerApp", "absolute", "config_text"]
 
 _SETTING = re.compile(r"""([\w.-]+)=("[^"]*"|'[^']*'|\S+)\s*""")
 
@@ -28,7 +29,8 @@ class FlowerApp:
     folder
         Where its pyproject.toml is.
     config
-        Its settings, by flat names.
+        Its settings, by flat names. Every client sees them, so `ledger` is empty where the
+        environment names one (FEDPRICE_LEDGER): its URL may hold a password.
     components, federations
         Where its server and client are; the federations that it names.
     """
@@ -53,15 +55,24 @@ class FlowerApp:
         except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"{folder / 'pyproject.toml'} is not that of a Flower app.") from error
         config = _changed(_flat(own.get("config", {})), run_config)
-        if "ledger" in config:
-            config["ledger"] = os.environ.get("FEDPRICE_LEDGER") or config["ledger"]
         ledger = str(config.get("ledger", ""))
-        if ledger.startswith("sqlite:///"):  # its processes have other directories than this one
-            path = Path(ledger.removeprefix("sqlite:///")).resolve()
-            config["ledger"] = f"sqlite:///{path}"
+        if os.environ.get("FEDPRICE_LEDGER") and "ledger" in config:
+            config["ledger"] = ""
+        elif has_password(ledger):
+            raise InputError(
+                "the setting `ledger` must not hold a password: clients see the settings. Put the "
+                "URL into FEDPRICE_LEDGER, in the server's environment."
+            )
+        elif ledger:
+            config["ledger"] = absolute(ledger)
         return cls(
             folder.resolve(), config, components, project["tool"]["flwr"].get("federations", {})
         )
+
+    @property
+    def ledger(self) -> str:
+        """The URL of the app's ledger: FEDPRICE_LEDGER, or else the setting `ledger`."""
+        return absolute(os.environ.get("FEDPRICE_LEDGER") or str(self.config.get("ledger", "")))
 
     def require(self, *names: str) -> None:
         """Refuse an app that lacks settings."""
@@ -108,6 +119,20 @@ class FlowerApp:
             return getattr(self.module(module), attribute)
         except (ImportError, AttributeError, ValueError) as error:
             raise InputError(f"cannot load the {name} of {self.folder}: {error}.") from error
+
+
+def absolute(url: str) -> str:
+    """Return the URL of a ledger for processes that have other directories than this one.
+
+    Examples
+    --------
+    >>> absolute("/data/market.db"), absolute("postgresql://db.internal/market")
+    ('sqlite:////data/market.db', 'postgresql://db.internal/market')
+    """
+    path = url.removeprefix("sqlite:///")
+    if not path or "://" in path or path.startswith((":memory:", "file:")):
+        return url
+    return f"sqlite:///{Path(path).resolve()}"
 
 
 def config_text(config: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """`Deployment`: a SuperLink and its SuperNodes as processes on this machine, up and down again.
 
-Everything listens on 127.0.0.1 and lives in one directory. All processes, and whatever they start,
-carry a mark in their environment, by which they are found and ended.
+Everything listens on 127.0.0.1 and lives in one directory, which others cannot read. All processes,
+and whatever they start, carry a mark in their environment, by which they are found and ended.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from fedprice.flower.processes import (
     offline,
     undisturbed,
 )
+from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,9 @@ class Deployment:
         Whether clients sign with keys of their own; otherwise with those of a simulation.
     network
         Namespaces to put the clients into; None leaves them on 127.0.0.1.
+    ledger
+        The URL of the ledger, which goes into the environment of the server alone; if it is empty,
+        the app's settings have it.
     """
 
     folder: Path
@@ -72,6 +76,7 @@ class Deployment:
     tell: Callable[[str], None] = lambda _: None
     network: Namespaces | None = None
     market_keys: bool = True
+    ledger: str = field(default="", repr=False)
     port: int = field(default=0, init=False)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
@@ -84,6 +89,7 @@ class Deployment:
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
             raise InputError(f"{self.folder} is not empty; choose another directory.")
+        self.folder.chmod(0o700)
         try:
             self._prepare()
             self.start_link()
@@ -149,7 +155,8 @@ class Deployment:
             if str(status).startswith("finished"):
                 watch()
                 said = self.flwr("log", str(started["run-id"]), "here", "--show")
-                (self.folder / "run.log").write_text(said, "utf-8")
+                with whole_file(self.folder / "run.log", private=True) as part:
+                    part.write_text(said, "utf-8")
                 return str(status)
             time.sleep(2.0)
         self.flwr("stop", str(started["run-id"]), "here")
@@ -170,7 +177,8 @@ class Deployment:
             ]  # fmt: skip
         else:
             command.append("--insecure")
-        self._start("superlink", command)
+        # Its server apps inherit the ledger; clients are started by their SuperNodes.
+        self._start("superlink", command, {"FEDPRICE_LEDGER": self.ledger} if self.ledger else {})
         self._await_port("superlink", self.port)
 
     def start_node(self, number: int) -> None:
@@ -215,7 +223,7 @@ class Deployment:
         write_keys(keys / "all", names)
         for name in names:  # each client sees its own key and the server's public one
             own = keys / f"client-{name}"
-            own.mkdir()
+            own.mkdir(0o700)
             (own / f"client-{name}.key").touch(0o600)
             shutil.copy(keys / "all" / f"client-{name}.key", own)
             shutil.copy2(keys / "all" / "server.pub", own)
@@ -236,12 +244,16 @@ class Deployment:
     def _environment(self, name: str) -> dict[str, str]:
         return offline(self.folder / "homes" / name, self._mark)
 
-    def _start(self, name: str, command: list[str]) -> None:
+    def _start(
+        self, name: str, command: list[str], environment: dict[str, str] | None = None
+    ) -> None:
         self.tell(f"starting {name}")
         with (self.folder / f"{name}.log").open("ab") as log:
+            os.fchmod(log.fileno(), 0o600)
             self._processes[name] = subprocess.Popen(
                 command,
-                env=self._environment(name),
+                env=self._environment(name) | (environment or {}),
+                umask=0o077,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -40,7 +40,10 @@ class DeploymentError(FedpriceError):
 
 
 def offline(home: Path, mark: str) -> dict[str, str]:
-    """Return a marked environment in which Flower and Ray stay on this machine."""
+    """Return a marked environment in which Flower and Ray stay on this machine.
+
+    It has no FEDPRICE_LEDGER, which is for the server alone.
+    """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {name: value for name, value in os.environ.items() if name != "FEDPRICE_LEDGER"}
     return own | {
@@ -69,6 +72,7 @@ def flwr(
             text=True,
             timeout=timeout,
             check=False,
+            umask=0o077,
         )
     except subprocess.TimeoutExpired as error:
         raise DeploymentError(

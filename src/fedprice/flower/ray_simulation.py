@@ -39,6 +39,7 @@ def run_on_ray(app: FlowerApp, folder: Path, *, timeout: float = 600.0) -> None:
     environment = offline(folder, mark) | {
         "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
         "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
+        "FEDPRICE_LEDGER": app.ledger,
     }
     resources = {
         "num-supernodes": int(app.config["clients"]),

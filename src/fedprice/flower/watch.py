@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import FedpriceError
+from fedprice.market.database import NoLedgerError
 from fedprice.market.ledger import Ledger
 from fedprice.market.money import money
 from fedprice.market.periods import next_period, period_number
@@ -12,11 +14,16 @@ from fedprice.market.periods import next_period, period_number
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from fedprice.market.ledger import Entry
+
 __all__ = ["Watch"]
 
 
 class Watch:
     """Looks into a ledger now and then, and tells what is new of a run.
+
+    A ledger that is not there yet is waited for. Whatever else is wrong with it is told once, and
+    does not end what is watched.
 
     Parameters
     ----------
@@ -30,41 +37,74 @@ class Watch:
         self._url, self._run, self._tell = url, run, tell
         self._ledger: Ledger | None = None
         self._seen, self._done = 0, 0  # entries of this period, rounds of those before
+        self._rounds = 0  # of this period
+        self._wrong: set[str] = set()
 
     def __call__(self) -> None:
         """Tell what was recorded since the last call."""
         try:
-            self._ledger = self._ledger or Ledger(self._url, create=False)
-            if self._ledger.opening(self._run) is None:
-                return
-            entries = list(self._ledger.entries(self._run))
-        except FedpriceError:
+            self._look()
+        except NoLedgerError:
             return  # not there yet
+        except FedpriceError as error:
+            self._complain(str(error))
+        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            self._complain(
+                f"the entries of run {self._run!r} cannot be understood "
+                f"({type(error).__name__}: {error}); run: fedprice ledger verify"
+            )
+
+    def _look(self) -> None:
+        self._ledger = self._ledger or Ledger(self._url, create=False)
+        if self._ledger.opening(self._run) is None:
+            return
+        entries = list(self._ledger.entries(self._run))
         for entry in entries[self._seen :]:
-            content = entry.content
-            if content["kind"] == "open":
-                clients, number = len(content["terms"]), period_number(self._run)
-                period = f"period {number}: " if number > 1 else ""
-                self._tell(f"{period}{clients} clients agreed, for {content['rounds']} rounds")
-            elif content["kind"] == "round":
-                paid = money(sum(m for a, m in entry.postings if a.startswith("client:")))
-                parts = [f"joined {' '.join(content['joined']) or '-'}"]
-                if content["missed"]:
-                    parts.append(f"missed {' '.join(content['missed'])}")
-                parts += [f"refused {n}: {why}" for n, why in content["refused"].items()]
-                told = ", ".join(parts)
-                self._tell(f"round {self._done + content['of'][1] + 1}: {told}; paid {paid}")
-            else:
-                self._tell("settled")
-        self._seen = len(entries)
+            self._report(entry)
+            self._seen += 1
         if entries[-1].content["kind"] == "settle":  # there may be another period
             following = next_period(self._run)
             if self._ledger.opening(following) is not None:
-                self._done += int(entries[0].content["rounds"])
+                self._done += self._rounds
                 self._run, self._seen = following, 0
-                self()
+                self._look()
+
+    def _report(self, entry: Entry) -> None:
+        content = entry.content
+        if content["kind"] == "offer":
+            self._rounds = int(json.loads(content["conditions"])["rounds"])
+        elif content["kind"] == "open":
+            self._rounds = int(content.get("rounds", self._rounds))
+            clients, number = len(_agreed(content)), period_number(self._run)
+            period = f"period {number}: " if number > 1 else ""
+            self._tell(f"{period}{clients} clients agreed, for {self._rounds} rounds")
+        elif content["kind"] == "round":
+            paid = money(sum(m for a, m in entry.postings if a.startswith("client:")))
+            parts = [f"joined {' '.join(content['joined']) or '-'}"]
+            if content["missed"]:
+                parts.append(f"missed {' '.join(content['missed'])}")
+            parts += [f"refused {n}: {_reason(why)}" for n, why in content["refused"].items()]
+            told = ", ".join(parts)
+            self._tell(f"round {self._done + content['of'][1] + 1}: {told}; paid {paid}")
+        elif content["kind"] == "settle":
+            self._tell("settled")
+
+    def _complain(self, text: str) -> None:
+        if text not in self._wrong:
+            self._wrong.add(text)
+            self._tell(f"the ledger cannot be read: {text}")
 
     def close(self) -> None:
         """Let go of the ledger."""
         if self._ledger is not None:
             self._ledger.close()
+
+
+def _agreed(content: dict[str, Any]) -> Any:
+    """Return the clients of a run that was opened: by their terms, or by their secrets."""
+    return content["terms"] if "terms" in content else content["secrets"]
+
+
+def _reason(refused: Any) -> str:
+    """Return why an update was refused: a text, or the first of several things about it."""
+    return str(refused if isinstance(refused, str) else refused[0])

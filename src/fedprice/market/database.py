@@ -33,6 +33,7 @@ __all__ = [
     "NoLedgerError",
     "accounts",
     "entries",
+    "has_password",
     "postings",
     "sa",
     "states",
@@ -431,6 +432,20 @@ def _secrets(address: Any) -> list[str]:
     """Return the passwords in a URL."""
     given = [address.password, *(address.query.get(name) for name in _PASSWORDS)]
     return [str(secret) for secret in given if secret]
+
+
+def has_password(url: str) -> bool:
+    """Return whether a database's URL holds a password.
+
+    Examples
+    --------
+    >>> has_password("postgresql://market:x@db.internal/market"), has_password("market.db")
+    (True, False)
+    """
+    try:
+        return bool(_secrets(sa.engine.make_url(url)))
+    except (sa.exc.ArgumentError, ValueError):  # the name of a file, or a mistyped URL
+        return re.search(":.*@", url) is not None
 
 
 def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
