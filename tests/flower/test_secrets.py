@@ -143,7 +143,9 @@ def test_a_password_in_the_settings_is_refused() -> None:
         f"postgresql://market:{SECRET}@127.0.0.1:1/market",
         f"postgresql://market@127.0.0.1:1/market?password={SECRET}",
     ):
-        with pytest.raises(InputError, match=r"clients see the settings.*FEDPRICE_LEDGER") as caught:
+        with pytest.raises(
+            InputError, match=r"clients see the settings.*FEDPRICE_LEDGER"
+        ) as caught:
             FlowerApp.read(EXAMPLE, f'ledger="{url}"')
         assert SECRET not in str(caught.value)
     FlowerApp.read(EXAMPLE, 'ledger="postgresql://market@127.0.0.1:1/market"')

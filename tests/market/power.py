@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 SECTOR = 512
 ROOT = Path(__file__).parents[2]
+HAS_COMPILER = shutil.which("cc") is not None
 REPORTS = "reports"  # not on the disk that loses power: what the market had said by then
 
 
@@ -44,9 +44,6 @@ def preloaded(folder: Path) -> dict[str, str]:
     subprocess.run(command, check=True, capture_output=True, timeout=60)
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     return os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": path}
-
-
-needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 
 def power_losses(count: int, seed: int = 0) -> dict[str, int]:

@@ -26,7 +26,7 @@ from fedprice.market import database
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
-from tests.market.power import needs_compiler, preloaded
+from tests.market.power import HAS_COMPILER, preloaded
 
 MODEL = "ab" * 32
 
@@ -312,7 +312,7 @@ print(json.dumps(found))
 """
 
 
-@needs_compiler
+@pytest.mark.skipif(not HAS_COMPILER, reason="there is no C compiler (cc)")
 def test_a_failed_sync_does_not_say_that_nothing_was_recorded(tmp_path: Path) -> None:
     """Each write and sync of a deposit fails in turn; some that failed are on the disk."""
     command = [sys.executable, "-c", DISK, str(tmp_path)]
@@ -384,6 +384,23 @@ def test_a_read_only_database_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be written"):
         reader.deposit("treasury", 5, "second")
     reader.close()
+
+
+def test_a_reader_that_cannot_write_sees_what_is_in_the_log_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "market.db"
+    ledger = Ledger(str(path))
+    ledger.deposit("treasury", 5, "first")
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    reader = Ledger(str(path), create=False)
+    assert reader.balance("treasury") == 5
+    reader.close()
+    ledger.close()
+    reader = Ledger(str(path), create=False)
+    assert reader.balance("treasury") == 5
+    reader.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["market.db"]
 
 
 def test_a_locked_database(tmp_path: Path) -> None:

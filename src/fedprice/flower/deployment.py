@@ -219,6 +219,7 @@ class Deployment:
             raise DeploymentError("there is no command flower-superlink beside this Python.")
         self.port = free_port()
         keys = self.folder / "keys"
+        keys.mkdir(0o700)
         names = [str(n + 1) for n in range(self.clients)]
         write_keys(keys / "all", names)
         for name in names:  # each client sees its own key and the server's public one
