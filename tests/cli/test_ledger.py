@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from tests.conftest import Run
 
@@ -129,3 +130,35 @@ def test_a_low_order_key_is_refused(run: Run, home: Path) -> None:
     code, _, err = run("verify", "market.jsonl", "--server", "00" * 32)
     assert code == 2
     assert "point of small order" in err
+
+
+def test_commands_do_not_show_the_password_of_a_ledger(
+    run: Run, home: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = sqlalchemy.make_url(postgres)
+    engine = sqlalchemy.create_engine(address)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    engine.dispose()
+    url = address.set(password="s3cr3t").render_as_string(hide_password=False)
+    shown = str(run(*SIMULATE, "--ledger", url))
+    monkeypatch.setenv("FEDPRICE_LEDGER", url)
+    for arguments, code in (
+        (("ledger", "open"), 0),
+        (("ledger", "runs"), 0),
+        (("ledger", "show", "setup1-equilibrium-0"), 0),
+        (("ledger", "show", "other"), 2),
+        (("ledger", "statement", "4"), 0),
+        (("ledger", "statement", "other"), 2),
+        (("ledger", "verify"), 0),
+        (("ledger", "verify", "--head", "ab" * 32), 4),
+        (("ledger", "export", "-o", "market.jsonl"), 0),
+        (("ledger", "backup", "-o", "market.dump"), 2),
+        (("ledger", "runs", "--help"), 0),
+    ):
+        got = run(*arguments)
+        assert got[0] == code, got
+        shown += str(got)
+    assert "--ledger postgresql+psycopg://postgres:***@" in shown
+    assert "s3cr3t" not in shown
+    assert "s3cr3t" not in (home / "market.jsonl").read_text()

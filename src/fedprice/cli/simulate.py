@@ -145,12 +145,14 @@ def simulate(
             to_json=lambda: json_text(schemes=rows),
             to_screen=lambda: summary_table(rows, rows.columns),
         )
-    if books is not None:
+    if books is not None and ledger is not None:
+        from fedprice.market.database import masked
+
         names = [_run_name(found, outcome, n) for outcome in outcomes for n in range(seeds)]
         books.close()
         stderr().print(
             f"recorded in {books.name}: {', '.join(names)}; look with: fedprice ledger show "
-            f"{names[0]} --ledger {ledger}",
+            f"{names[0]} --ledger {masked(ledger)}",
             markup=False,
         )
 

@@ -34,6 +34,7 @@ __all__ = [
     "accounts",
     "entries",
     "has_password",
+    "masked",
     "postings",
     "sa",
     "states",
@@ -446,6 +447,21 @@ def has_password(url: str) -> bool:
         return bool(_secrets(sa.engine.make_url(url)))
     except (sa.exc.ArgumentError, ValueError):  # the name of a file, or a mistyped URL
         return re.search(":.*@", url) is not None
+
+
+def masked(url: str) -> str:
+    """Return a database's URL without its passwords, to be shown.
+
+    Examples
+    --------
+    >>> masked("postgresql://market:x%40y@db.internal/market?sslpassword=z&port=1")
+    'postgresql://market:***@db.internal/market?sslpassword=***&port=1'
+    """
+    if not has_password(url):
+        return url
+    scheme, mark, rest = url.partition("://")
+    rest = re.sub("(password=)[^&]*", r"\1***", rest)
+    return scheme + mark + re.sub(":.*@", ":***@", rest)
 
 
 def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
