@@ -53,7 +53,7 @@ class Lane:
         self.training = self.task.training
         self.costs = np.random.default_rng(0).exponential(50, self.federation.num_clients)
         clients = range(self.federation.num_clients)
-        self.keys = [simulation_key(0, f"client {n + 1}") for n in clients]
+        self.keys = [simulation_key(f"client {n + 1}") for n in clients]
         self.shape = (self.federation.num_classes, self.federation.features.shape[1] + 1)
 
     def train(self, message: Message, context: Context) -> Message:
@@ -78,7 +78,7 @@ class Lane:
         key = self.keys[n]
         cost = float(self.costs[n])
         return Client(
-            str(n + 1), key, int(self.federation.samples[n]), cost, grad_norm=1.0, reveals=True
+            str(n + 1), key, int(self.federation.samples[n]), cost, grad_norm=4.0, reveals=True
         )
 
     def initial(self) -> ArrayRecord:
@@ -93,10 +93,10 @@ class Lane:
         app.train()(self.train)
         grid = InProcessGrid(app, self.federation.num_clients)
         ours = PricedParticipation(
-            Ledger(str(folder / f"{time.monotonic_ns()}.db")), "run",
-            key=simulation_key(0, "server"), clients=self.federation.num_clients, fund=True,
-            pricing=FullInformation(budget=200.0, alpha=3.3), learning_rate=self.training.rate,
-            local_steps=self.training.local_steps,
+            Ledger(str(folder / f"{time.monotonic_ns()}.db"), identity="0" * 64), "run",
+            key=simulation_key("server"), clients=self.federation.num_clients, fund=True,
+            pricing=FullInformation(budget=200.0, alpha=0.2), learning_rate=self.training.rate,
+            local_steps=self.training.local_steps, seed=0,
         )  # fmt: skip
         arrays = ours.agree(grid, self.initial(), ROUNDS)
         joined = []

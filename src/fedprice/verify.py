@@ -1,59 +1,267 @@
 """Check an exported ledger without trusting whoever wrote it: `python verify.py EXPORT`.
 
-This file stands alone. It imports nothing of the package that writes ledgers, and derives again,
-from what server and clients signed, who had to join each round, the weight of each update, every
-payment, every balance and the chain of hashes. Signatures are checked with the library
-`cryptography`; without it, that is said.
+This file stands alone. It imports nothing of the package, and derives again, from what server and
+clients signed, who had to join each round, the weight of each update, every payment, every balance
+and the chain of hashes. A ledger applies the same rules to every entry before it is written, so
+that it holds nothing that would not verify.
 
-An export is a text file with one entry a line, as canonical JSON: `number`, `content`, `postings`
-(account and micro-units) and `hash` = SHA-256(previous hash, number, content, postings).
+An export is a text file with one entry per line, as canonical JSON: `number`, `content`, `postings`
+(account and micro-units), `hash` = SHA-256(previous hash, number, content, postings), and the
+server's `signature` of number and hash. Signatures need the library `cryptography`.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import hmac
 import json
 import os
+import re
+import struct
 import sys
-from dataclasses import dataclass, field
+import unicodedata
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
-    "Report",
+    "Books",
+    "Coins",
+    "UncheckedError",
     "VerificationError",
     "check_entries",
     "check_export",
+    "check_signed",
+    "delivery_correction",
     "describe",
+    "due",
     "entry_title",
     "main",
+    "read_receipts",
 ]
 
+FORMAT = 2
 GENESIS = "0" * 64
+INFINITY = float("inf")
 LEVEL_ONE = 1 << 32
 LARGEST = 1 << 62
-LEAST_DELIVERY = 0.25
-FIELDS = {
-    "begin": {"unit"},
-    "deposit": {"account", "reference"},
-    "open": {"rounds", "budget", "terms", "follows", "agreement"},
-    "round": {"model", "joined", "missed", "refused", "state"},
-    "settle": {"rounds"},
+LONGEST_GAP = 10  # heads that one update stands for, unless an agreement says otherwise
+LONGEST_NAME = 200
+LONGEST_LINE = 1 << 27  # bytes: the offers to 200,000 clients
+MOST_VALUES = 1 << 23  # commas of a line: what it takes in memory
+MOST_ENTRIES = 1 << 24  # of an export: a pipe need not end
+MOST_ATTEMPTS = 5  # sets of offers that a run may take: each draws its coins anew
+MOST_COINS = 1 << 30  # clients × rounds: what is checked in minutes, not days
+
+CONTENT = {
+    "begin": ("format", "ledger", "server", "unit"),
+    "deposit": ("amount",),
+    "withdraw": ("amount", "message", "signature"),
+    "reverse": ("reason", "message", "signature"),
+    "rotate": ("message", "signature", "proof"),
+    "offer": ("conditions", "offers", "dropped"),
+    "commit": ("commitments", "dropped"),
+    "open": ("attempt", "budget", "secrets", "beacon"),
+    "round": ("model", "joined", "missed", "refused", "state"),
+    "settle": ("rounds",),
 }
-_INNER = bytes(b ^ 0x36 for b in range(256))
-_OUTER = bytes(b ^ 0x5C for b in range(256))
+UNSIGNED = ("rounds", "budget", "terms")  # of the opening of a run that nobody signed
+MESSAGE = {
+    "Conditions": (
+        "ledger", "server", "run", "follows", "rounds", "run_rounds", "unit", "schema", "task",
+        "model", "max_weight", "longest_gap", "nonce", "expires", "beacon",
+    ),
+    "Offer": (
+        "conditions", "client", "price", "level_cap", "level_floor", "norm_cap", "impact",
+        "coin_hash", "replaces",
+    ),
+    "Commitment": ("offer", "key", "level", "secret_hash", "samples", "grad_norm"),
+}  # fmt: skip
+KEPT = {
+    "Commitment": MESSAGE["Commitment"],
+    "Head": ("ledger", "number", "hash"),
+    "Roster": ("ledger", "run", "attempt", "commitments", "commitment"),
+    "Opening": ("ledger", "run", "attempt", "mixed"),
+    "Receipt": ("ledger", "run", "round", "client", "update", "refused"),
+}
+WHOLE = {"level", "samples", "number", "attempt", "round"}  # the other fields of these are text
+HASH = re.compile(r"[0-9a-f]{64}\Z")
+_SIGNATURE = re.compile(r"[0-9a-f]{128}\Z")
+_NUMBER = r"[0-9]{1,25}(?:\.[0-9]{1,25})?(?:e[+-]?[0-9]{1,3})?"
+_UPDATE = re.compile(  # hash, norm, norm of gradients, sketch, signature: looked at all at once
+    rf"[0-9a-f]{{64}}\n{_NUMBER}\n(?:{_NUMBER})?\n[-+.,0-9e]{{0,120}}\n(?:[0-9a-f]{{128}})?\Z",
+    re.ASCII,
+)
+DECIMAL = re.compile(rf"{_NUMBER}\Z", re.ASCII)
+UNIT = re.compile(r"[A-Z][A-Z0-9]{0,11}\Z", re.ASCII)
+_LATER = re.compile(r"(.+)#([0-9]+)\Z", re.DOTALL | re.ASCII)
+# Of Ed25519: the prime of its field, and the y of the eight points whose order divides eight.
+_PRIME = 2**255 - 19
+_Y_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
+_SMALL_ORDER = {0, 1, _PRIME - 1, _Y_OF_ORDER_8, _PRIME - _Y_OF_ORDER_8}
 Posting = tuple[str, int]
 
 
 class VerificationError(Exception):
     """The ledger is not what an honest market would have written; the text says where."""
+
+
+class UncheckedError(Exception):
+    """Nothing can be said: signatures cannot be checked here, or it is about nobody."""
+
+
+def is_of_small_order(key: bytes) -> bool:
+    """Return whether a point of Ed25519 is nobody's key: its order divides eight.
+
+    Signatures that are valid for it can be made without a private key, some of them for any text.
+    """
+    # The highest bit is the sign of x; y may be written with the prime added to it.
+    return int.from_bytes(key, "little") % 2**255 % _PRIME in _SMALL_ORDER
+
+
+def check_signed(key: str, signature: str, text: str) -> bool:
+    """Return whether an Ed25519 key signed a text; key and signature are hexadecimal.
+
+    Keys of low order have signed nothing.
+    """
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    except ModuleNotFoundError:
+        raise UncheckedError(
+            "signatures cannot be checked without the library cryptography; run: "
+            "pip install cryptography"
+        ) from None
+    if not (HASH.match(key) and _SIGNATURE.match(signature)):
+        return False
+    try:
+        if is_of_small_order(bytes.fromhex(key)):
+            return False
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
+        public.verify(bytes.fromhex(signature), text.encode())
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def payment_units(price: int, level: int) -> int:
+    """Return price × level in micro-units, halves to even.
+
+    Parameters
+    ----------
+    price
+        In micro-units per unit of level, of either sign.
+    level
+        In multiples of 2⁻³².
+
+    Examples
+    --------
+    >>> payment_units(12_500_000, LEVEL_ONE * 2 // 5)
+    5000000
+    """
+    return round(Fraction(price * level, LEVEL_ONE))
+
+
+def due(payment: int, rounds: int, done: int, heads: int, delivered: int) -> int:
+    """Return what a client has earned after some rounds: its payment for what it delivered so far.
+
+    ⌊payment · done · delivered / (rounds · heads)⌋: its payment for these rounds, in proportion to
+    the share of its heads that it delivered. A round pays max(0, due − paid so far). Who always
+    delivers earns ⌊payment · done / rounds⌋; every head that is skipped costs the pay of one head,
+    so that skipping never pays for whoever gained by agreeing to its level (docs/incentives.md).
+
+    Parameters
+    ----------
+    payment
+        What is paid for all rounds, at least 0.
+    rounds, done
+        Rounds of the agreement, and how many of them are done.
+    heads, delivered
+        How often the client drew heads in them, and how many of its updates were accepted. Whoever
+        has not drawn heads yet has delivered everything that was asked for.
+
+    Examples
+    --------
+    >>> due(1000, rounds=10, done=5, heads=3, delivered=3)
+    500
+    >>> due(1000, rounds=10, done=5, heads=3, delivered=2)
+    333
+    >>> due(1000, rounds=10, done=5, heads=0, delivered=0)
+    500
+    """
+    if not heads:
+        return payment * done // rounds
+    return payment * done * delivered // (rounds * heads)
+
+
+def delivery_correction(gap: int, longest: int = LONGEST_GAP) -> int:
+    """Return the factor of an update's weight that makes up for the heads missed before it.
+
+    An update also stands for the heads since the client's last accepted one. No delivery rate has
+    to be estimated.
+
+    Parameters
+    ----------
+    gap
+        The number of the client's heads since its last accepted update, including this one: 1 for
+        a client that has missed nothing since. Before the first accepted update, all its heads.
+    longest
+        The most heads that one update stands for, so that nobody returns from a long absence with a
+        weight that would throw the model.
+
+    Notes
+    -----
+    Over any run, whatever a client does, the factors of its updates add up to at most the number of
+    its heads: gaps do not overlap. For independent deliveries with probability ρ, the expectation
+    of the factor times delivery at the h-th head is exactly 1 − (1 − ρ)^min(h, longest): the share
+    of its due weight that the client has. Its second moment is at most (2 − ρ)/ρ, against 1/ρ
+    for a known ρ.
+
+    Examples
+    --------
+    >>> delivery_correction(1), delivery_correction(3), delivery_correction(500)
+    (1, 3, 10)
+    """
+    return min(gap, longest)
+
+
+class Coins:
+    """A client's coins in a run: eight 64-bit numbers from each BLAKE2b, one for each round.
+
+    Parameters
+    ----------
+    key
+        From `coin_key`.
+    level
+        In multiples of 2⁻³²; a coin shows heads with exactly this probability.
+
+    Examples
+    --------
+    >>> coins = Coins(bytes(32), level=1 << 31)
+    >>> [hex(coins.draw(r))[:8] for r in range(2)], [coins.heads(r) for r in range(4)]
+    (['0xffc933', '0xb0e9db'], [False, False, False, True])
+    """
+
+    def __init__(self, key: bytes, level: int) -> None:
+        self._key, self._below = key, level << 32
+        self._block, self._draws = -1, (0,)
+
+    def draw(self, round_: int) -> int:
+        """Return the number of a round, counted from 0."""
+        block, place = divmod(round_, 8)
+        if block != self._block:
+            drawn = hashlib.blake2b(block.to_bytes(8, "big"), key=self._key).digest()
+            self._block, self._draws = block, struct.unpack(">8Q", drawn)
+        return self._draws[place]
+
+    def heads(self, round_: int) -> bool:
+        """Return whether the client joins in a round."""
+        return self.draw(round_) < self._below
 
 
 @dataclass
@@ -64,389 +272,965 @@ class Client:
     level: int
     samples: int
     key: str = ""
-    coin_key: bytes | None = None
+    grad_norm: str = ""
+    level_cap: int = LEVEL_ONE
+    norm_cap: float = INFINITY
+    coins: Coins | None = None
+    share: float = 0.0  # of all samples
+    counted: float = 0.0  # its level, or a higher one with which its weight is the largest allowed
     heads: int = 0
     joined: int = 0
     missed: int = 0
     refused: int = 0
+    gap: int = 0  # heads since its last accepted update
     paid: int = 0
 
     @cached_property
     def payment(self) -> int:
-        """Price × level in micro-units, halves to even."""
-        return round(Fraction(self.price * self.level, LEVEL_ONE))
+        """What it earns if it keeps its word, in micro-units; negative if it pays."""
+        return payment_units(self.price, self.level)
 
-    def prepare(self, run: str) -> None:
-        """Key the two halves of HMAC-SHA256 once for all coins of a run."""
-        block = (self.coin_key or b"").ljust(64, b"\0")
-        self._inner = hashlib.sha256(block.translate(_INNER) + run.encode() + b"\0")
-        self._outer = hashlib.sha256(block.translate(_OUTER))
-
-    def drew_heads(self, round_: int) -> bool:
-        """Return whether the coin of a round shows heads."""
-        inner, outer = self._inner.copy(), self._outer.copy()
-        inner.update(round_.to_bytes(8, "big"))
-        outer.update(inner.digest())
-        return int.from_bytes(outer.digest()[:8], "big") < self.level << 32
+    def fresh(self) -> Client:
+        """Return the client as it was when its run was opened."""
+        return replace(self, heads=0, joined=0, missed=0, refused=0, gap=0, paid=0)
 
 
 @dataclass
 class Run:
-    """A run: its clients, and how far it got."""
+    """A run, or a period of one: its clients in the order of the model's sum, how far it got."""
 
     rounds: int
     budget: int
     clients: dict[str, Client]
-    server: str = ""
+    signed: bool = False
+    follows: str = ""
+    run_rounds: int = 0
+    longest_gap: int = LONGEST_GAP
+    max_weight: float = INFINITY
+    beacon: str = ""
+    mixed: str = ""
+    attempts: int = 0
+    dropped: dict[str, str] = field(default_factory=dict)
     done: int = 0
     settled: bool = False
     state: bool = False
     model: str = ""
-    follows: str = ""
-    run_rounds: int = 0
     updates: set[str] = field(default_factory=set)
+
+    def advance(self, content: dict[str, Any]) -> None:
+        """Take in a round: who drew heads, who delivered, and the model after it."""
+        for client in content["joined"]:
+            own = self.clients[client]
+            own.heads += 1
+            own.joined += 1
+            own.gap = 0
+        for client in (*content["missed"], *content["refused"]):
+            own = self.clients[client]
+            own.heads += 1
+            own.gap += 1
+            own.refused += client in content["refused"]
+            own.missed += client not in content["refused"]
+        self.done, self.model, self.state = self.done + 1, content["model"], content["state"]
+
+    def arrival(self, client: str) -> float:
+        """Return q ρ of a client that draws heads in the next round, as its weight has it.
+
+        1 / ρ is the number of its heads since its last accepted update, this one included.
+        """
+        own = self.clients[client]
+        return own.counted / delivery_correction(own.gap + 1, self.longest_gap)
+
+    def weight(self, client: str) -> float:
+        """Return the weight of a client's update in the next round, if it draws heads."""
+        return self.clients[client].share / self.arrival(client)
 
 
 @dataclass
-class Report:
-    """What was found in a ledger that verifies."""
+class Offered:
+    """The offers of a run that is not open yet, and the commitments to them."""
+
+    attempt: int
+    conditions: dict[str, Any]
+    offers: dict[str, dict[str, Any]]
+    hashes: dict[str, str]
+    commitments: dict[str, dict[str, Any]] | None = None
+    roster: str = ""
+    dropped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Books:
+    """What the entries of a ledger add up to so far.
+
+    `expect` says what the next entry must post, and `enter` enters it: nothing changes before.
+    """
 
     unit: str = ""
+    ledger: str = ""
+    server: str = ""
     hashes: list[str] = field(default_factory=list)
     balances: dict[str, int] = field(default_factory=dict)
+    keys: dict[str, list[str]] = field(default_factory=dict)  # by account, the last one counts
+    owners: dict[str, str] = field(default_factory=dict)  # by key: a key has one name
     runs: dict[str, Run] = field(default_factory=dict)
-    deposits: set[tuple[str, str]] = field(default_factory=set)
+    offered: dict[str, Offered] = field(default_factory=dict)
+    rosters: dict[tuple[str, int], str] = field(default_factory=dict)
+    commitments: set[str] = field(default_factory=set)
+    moves: dict[int, tuple[str, str, int]] = field(default_factory=dict)  # by entry's number
+    references: set[tuple[str, str, str]] = field(default_factory=set)
+    unsigned: list[str] = field(default_factory=list)
     signatures: int = 0
-    unchecked: int = 0
+    coins: int = 0
+    trusting: bool = False  # of entries that were checked before they were written
+    valid: Callable[[str, str, str], bool] = check_signed
+    # What became of the updates for which a client has a receipt: hash, and why it was refused.
+    wanted: set[tuple[str, int, str]] = field(default_factory=set)
+    recorded: dict[tuple[str, int, str], tuple[str, str]] = field(default_factory=dict)
+
+    def expect(self, content: dict[str, Any]) -> tuple[list[Posting], Callable[[], None]]:
+        """Return what the next entry must post, and what enters it into these books.
+
+        Raises
+        ------
+        VerificationError
+            With what is wrong about it.
+        """
+        kind, of = content["kind"], content["of"]
+        if type(kind) is not str or kind not in CONTENT:
+            raise VerificationError("it is of an unknown kind.")
+        if type(of) is not list:
+            raise VerificationError("it does not say what it is of.")
+        fields = set(content) - {"kind", "of"}
+        if fields != set(CONTENT[kind]) and not (kind == "open" and fields == set(UNSIGNED)):
+            raise VerificationError("it has not the fields of its kind.")
+        if (kind == "begin") != (not self.hashes):
+            raise VerificationError("it is in the wrong place.")
+        lines, apply = getattr(self, f"_{kind}")(content, *of)
+        after: dict[str, int] = {}
+        for account, amount in lines:
+            after[account] = after.get(account, self.balances.get(account, 0)) + amount
+        for account, balance in after.items():
+            if (balance < 0 and account != "world") or abs(balance) > LARGEST:
+                left = self.balances.get(account, 0)
+                raise VerificationError(
+                    f"it overdraws {account}: {left} micro-units are there, {left - balance} "
+                    "are needed."
+                )
+
+        def enter() -> None:
+            apply()
+            self.balances |= after
+
+        return lines, enter
+
+    def run(self, name: str) -> Run:
+        """Return a run that was opened."""
+        if name not in self.runs:
+            raise VerificationError("the run was not opened.")
+        return self.runs[name]
+
+    def key_of(self, account: str) -> str:
+        """Return the key that an account's owner signs with; empty if it has none."""
+        if account == "treasury":
+            return self.server
+        return self.keys.get(account, [""])[-1]
+
+    def check(self, key: str, signature: Any, text: str, what: str) -> None:
+        """Refuse a text that the key did not sign."""
+        if not (isinstance(signature, str) and _SIGNATURE.match(signature)):
+            raise VerificationError(f"the signature of {what} is not valid.")
+        if not self.trusting and not self.valid(key, signature, text):
+            raise VerificationError(f"the signature of {what} is not valid.")
+        self.signatures += 1
+
+    def _begin(self, content: dict[str, Any]) -> tuple[list[Posting], Callable[[], None]]:
+        if type(content["format"]) is not int or content["format"] != FORMAT:
+            raise VerificationError(
+                f"it is of format {content['format']!r:.20}; this verifier knows {FORMAT}."
+            )
+        unit, server = content["unit"], content["server"]
+        if not (isinstance(unit, str) and UNIT.match(unit)):
+            raise VerificationError("its unit is none.")
+        ledger = _hash(content["ledger"])
+        if server != "":
+            _hash(server)
+
+        def apply() -> None:
+            self.unit, self.ledger, self.server = unit, ledger, server
+            self.keys["treasury"] = [server] if server else []
+            self.owners |= dict.fromkeys(self.keys["treasury"], "treasury")
+
+        return [], apply
+
+    def _deposit(
+        self, content: dict[str, Any], account: str, reference: str
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        amount = self._moved("deposit", content, account, reference)
+        return [("world", -amount), (account, amount)], self._move(
+            "deposit", account, reference, amount
+        )
+
+    def _withdraw(
+        self, content: dict[str, Any], account: str, reference: str
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        amount = self._moved("withdraw", content, account, reference)
+        message = {"account": account, "amount": amount, "reference": reference}
+        unsigned = self._owned(account, "Withdrawal", message, content)
+        entered = self._move("withdraw", account, reference, amount)
+
+        def apply() -> None:
+            entered()
+            self.unsigned += [f"a withdrawal of {account}"] * unsigned
+
+        return [(account, -amount), ("world", amount)], apply
+
+    def _reverse(
+        self, content: dict[str, Any], number: int
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        if _whole(number) not in self.moves:
+            raise VerificationError("there is no such deposit or withdrawal, or no more.")
+        kind, account, amount = self.moves[number]
+        _text(content["reason"])
+        unsigned = False
+        if kind == "deposit":  # money leaves the account again
+            message = {"amount": amount, "entry": number, "reason": content["reason"]}
+            unsigned = self._owned(account, "Reversal", message, content)
+            lines = [(account, -amount), ("world", amount)]
+        else:
+            lines = [("world", -amount), (account, amount)]
+            if (content["message"], content["signature"]) != ("", ""):
+                raise VerificationError("nobody has to sign it.")
+
+        def apply() -> None:
+            del self.moves[number]
+            self.unsigned += [f"a reversal for {account}"] * unsigned
+
+        return lines, apply
+
+    def _moved(self, kind: str, content: dict[str, Any], account: str, reference: str) -> int:
+        if account != "treasury":
+            _text(account.removeprefix("client:"))
+        _text(reference)
+        if account != "treasury" and not account.startswith("client:"):
+            raise VerificationError("it is for neither the treasury nor a client.")
+        if (kind, account, reference) in self.references:
+            raise VerificationError("it was made before.")
+        return _between(content["amount"], 1, LARGEST, "amount")
+
+    def _move(self, kind: str, account: str, reference: str, amount: int) -> Callable[[], None]:
+        def apply() -> None:
+            self.references.add((kind, account, reference))
+            self.moves[len(self.hashes) + 1] = kind, account, amount
+
+        return apply
+
+    def _owned(
+        self, account: str, kind: str, message: dict[str, Any], content: dict[str, Any]
+    ) -> bool:
+        """Check that the owner of an account signed; return whether nobody could."""
+        key = self.key_of(account)
+        if account == "treasury" or not key:  # the server signs the entry itself
+            if (content["message"], content["signature"]) != ("", ""):
+                raise VerificationError(f"{account} has no key in this ledger to sign with.")
+            return not key
+        text = canonical(message | {"kind": kind, "ledger": self.ledger})
+        if content["message"] == "":
+            raise VerificationError(f"{account} has to sign it, by: fedprice ledger request.")
+        if content["message"] != text:
+            raise VerificationError(
+                f"{account} signed something else: another ledger, amount, entry or text."
+            )
+        self.check(key, content["signature"], text, f"the {kind.lower()} of {account}")
+        return False
+
+    def _rotate(
+        self, content: dict[str, Any], account: str, number: int
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        keys = self.keys.get(account, [])
+        old = keys[-1] if keys else ""
+        if not keys and account != "treasury":
+            raise VerificationError("its account has no key yet.")
+        if _whole(number) != len(keys) + 1:
+            _fail("number", len(keys) + 1, number)
+        message = json.loads(content["message"])
+        new = _hash(message["new"])
+        text = canonical(
+            {"account": account, "kind": "Rotation", "ledger": self.ledger, "new": new, "old": old}
+        )
+        if content["message"] != text:
+            _fail("message", text, content["message"])
+        if new in self.owners:
+            raise VerificationError("its new key is somebody's already.")
+        if old:
+            self.check(old, content["signature"], text, "the rotation, by the old key")
+        elif content["signature"] != "":
+            raise VerificationError("there is no old key.")
+        self.check(new, content["proof"], text, "the rotation, by the new key")
+
+        def apply() -> None:
+            self.keys[account] = [*keys, new]
+            self.owners[new] = account
+            if account == "treasury":
+                self.server = new
+
+        return [], apply
+
+    def _offer(
+        self, content: dict[str, Any], name: str, attempt: int
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        _text(name)
+        before = self.offered.get(name)
+        if name in self.runs:
+            raise VerificationError("the run was opened or ended before; take another name.")
+        if not self.server:
+            raise VerificationError("this ledger has no server's key.")
+        if _whole(attempt) != (before.attempt if before else 0) + 1 or attempt > MOST_ATTEMPTS:
+            raise VerificationError(f"a run takes at most {MOST_ATTEMPTS} sets of offers.")
+        conditions = _message(content["conditions"], "Conditions")
+        rounds = _between(conditions["rounds"], 1, 1 << 40, "rounds")
+        for what, expected in (
+            ("ledger", self.ledger),
+            ("server", self.server),
+            ("run", name),
+            ("unit", self.unit),
+            ("follows", self._follows(name)),
+        ):
+            if conditions[what] != expected:
+                _fail(what, expected, conditions[what])
+        _between(conditions["run_rounds"], rounds, 1 << 40, "run_rounds")
+        _between(conditions["longest_gap"], 1, 1000, "longest_gap")
+        _between(conditions["expires"], 0, 1 << 40, "expires")
+        if not _decimal(conditions["max_weight"], "max_weight") > 0:
+            raise VerificationError("its largest weight is 0.")
+        for what in ("task", "model", "nonce"):
+            _hash(conditions[what])
+        if conditions["beacon"] != "":
+            _text(conditions["beacon"])
+        if conditions["follows"]:
+            last = self.runs[conditions["follows"]]
+            if conditions["model"] != last.model:
+                _fail("model", last.model, conditions["model"])
+            if conditions["run_rounds"] != last.run_rounds:
+                _fail("rounds of the whole run", last.run_rounds, conditions["run_rounds"])
+        sheet = _sha(content["conditions"])
+        offers: dict[str, dict[str, Any]] = {}
+        hashes: dict[str, str] = {}
+        for text, signature in content["offers"]:
+            offer = _message(text, "Offer")
+            client = _text(offer["client"])
+            if client in offers:
+                raise VerificationError(f"{client!r} is offered something twice.")
+            _between(offer["price"], -LARGEST, LARGEST, "price")
+            cap = _between(offer["level_cap"], 1, LEVEL_ONE, "level_cap")
+            _between(offer["level_floor"], 1, cap, "level_floor")
+            _decimal(offer["norm_cap"] or "0", "norm_cap")
+            _decimal(offer["impact"], "impact")
+            _hash(offer["coin_hash"])
+            if offer["conditions"] != sheet:
+                _fail(f"conditions of the offer to {client!r}", sheet, offer["conditions"])
+            replaced = before.hashes.get(client, "") if before else ""
+            if offer["replaces"] != replaced:
+                _fail(f"what the offer to {client!r} replaces", replaced, offer["replaces"])
+            self.check(self.server, signature, text, f"the offer to {client!r}")
+            offers[client], hashes[client] = offer, _sha(text)
+        dropped = _reasons(content["dropped"])
+        if set(dropped) != set(before.offers if before else ()):
+            raise VerificationError("not every offer before it is recorded as dropped.")
+        if not offers:
+            raise VerificationError("it has no offers.")
+        made = Offered(attempt, conditions, offers, hashes)
+
+        def apply() -> None:
+            self.offered[name] = made
+
+        return [], apply
+
+    def _follows(self, name: str) -> str:
+        """Return the period that one follows: x#3 follows x#2, which follows x, each settled."""
+        found = _LATER.match(name)
+        if found is None:
+            return ""
+        number = int(found[2]) if len(found[2]) < 10 else 0
+        if number < 2 or str(number) != found[2]:
+            raise VerificationError("there is no such period.")
+        before = found[1] if number == 2 else f"{found[1]}#{number - 1}"
+        if before not in self.runs or not self.runs[before].settled:
+            raise VerificationError("the period before it is not settled.")
+        return before
+
+    def _commit(
+        self, content: dict[str, Any], name: str, attempt: int
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        made = self._made(name, attempt)
+        if made.commitments is not None:
+            raise VerificationError("commitments to these offers were recorded before.")
+        given, dropped = content["commitments"], _reasons(content["dropped"])
+        if {*given, *dropped} != set(made.offers) or len(given) + len(dropped) != len(made.offers):
+            raise VerificationError("an offer is neither answered nor dropped, or both.")
+        if not given:
+            raise VerificationError("nobody has committed.")
+        commitments: dict[str, dict[str, Any]] = {}
+        keys: dict[str, str] = {}
+        for client in made.offers:
+            if client not in given:
+                continue
+            text, signature = given[client]
+            own, offer = _message(text, "Commitment"), made.offers[client]
+            if own["offer"] != made.hashes[client]:
+                _fail(f"offer that {client!r} committed to", made.hashes[client], own["offer"])
+            _between(own["level"], offer["level_floor"], offer["level_cap"], "level")
+            _between(own["samples"], 0, 1 << 53, "samples")
+            _decimal(own["grad_norm"] or "0", "grad_norm")
+            _hash(own["secret_hash"])
+            key, account = _hash(own["key"]), f"client:{client}"
+            known = self.key_of(account) or key
+            if key != known or self.owners.get(key, account) != account:
+                raise VerificationError(f"{client!r} has another key in this ledger.")
+            if keys.setdefault(key, account) != account:
+                raise VerificationError(f"{client!r} has the key of another client.")
+            self.check(key, signature, text, f"the commitment of {client!r}")
+            commitments[client] = own
+        roster = roster_hash({client: _sha(given[client][0]) for client in given})
+
+        def apply() -> None:
+            made.commitments, made.roster, made.dropped = commitments, roster, dropped
+            self.rosters[name, attempt] = roster
+            self.commitments |= {_sha(text) for text, _ in given.values()}
+            for key, account in keys.items():
+                self.owners[key] = account
+                self.keys.setdefault(account, [key])
+
+        return [], apply
+
+    def _made(self, name: str, attempt: int) -> Offered:
+        made = self.offered.get(_text(name))
+        if made is None or made.attempt != _whole(attempt):
+            raise VerificationError("there are no such offers.")
+        return made
+
+    def _open(self, content: dict[str, Any], name: str) -> tuple[list[Posting], Callable[[], None]]:
+        _text(name)
+        if name in self.runs:
+            raise VerificationError("the run was opened or ended before; take another name.")
+        budget = _between(content["budget"], -LARGEST, LARGEST, "budget")
+        run = self._opened(content, name) if "attempt" in content else self._bare(content, name)
+        run.budget = budget
+        needed = sum(own.payment for own in run.clients.values())
+        if needed > budget:
+            raise VerificationError(
+                f"it promises {needed} micro-units; its budget is {budget}. Raise the budget, or "
+                "offer less."
+            )
+        escrow = f"escrow:{name}"
+        lines = [("treasury", -budget), (escrow, budget)] if budget > 0 else []
+        for client, own in run.clients.items():
+            if own.payment < 0:
+                own.paid = own.payment
+                lines += [(f"client:{client}", own.payment), (escrow, -own.payment)]
+
+        def apply() -> None:
+            self.runs[name] = run
+            self.offered.pop(name, None)
+            if not run.signed:
+                self.unsigned.append(f"run {name!r}")
+
+        return lines, apply
+
+    def _bare(self, content: dict[str, Any], name: str) -> Run:
+        """Return a run that nobody signed: it may pay, but takes no client's money."""
+        run = Run(_between(content["rounds"], 1, 1 << 40, "rounds"), 0, {})
+        if _LATER.match(name) or name in self.offered:
+            raise VerificationError("a run that nobody signed cannot have this name.")
+        for client, price, level, samples in content["terms"]:
+            if _text(client) in run.clients:
+                raise VerificationError(f"it names {client!r} twice.")
+            run.clients[client] = Client(
+                _between(price, 0, LARGEST, "price"),
+                _between(level, 0, LEVEL_ONE, "level"),
+                _between(samples, 0, 1 << 53, "samples"),
+            )
+        _weigh(run)
+        return run
+
+    def _opened(self, content: dict[str, Any], name: str) -> Run:
+        """Return a run as both sides signed it, with the keys of its coins."""
+        made = self._made(name, content["attempt"])
+        given, committed = content["secrets"], made.commitments or {}
+        # Whoever could leave somebody out now would choose among coins.
+        if set(given) != set(committed) or not given:
+            raise VerificationError("not every client that committed has revealed its secret.")
+        conditions, beacon = made.conditions, content["beacon"]
+        if (conditions["beacon"] == "") != (beacon == ""):
+            raise VerificationError("it lacks its public value, or has one that was not offered.")
+        if beacon != "":
+            _text(beacon)
+        follows = conditions["follows"]
+        run = Run(
+            rounds=conditions["rounds"],
+            budget=0,
+            clients={},
+            signed=True,
+            follows=follows,
+            run_rounds=conditions["run_rounds"],
+            longest_gap=conditions["longest_gap"],
+            max_weight=float(conditions["max_weight"]),
+            beacon=beacon,
+            attempts=made.attempt,
+            dropped=made.dropped,
+            model=conditions["model"],
+            # A copy of an earlier period's update is one, too.
+            updates=self.runs[follows].updates if follows else set(),
+        )
+        secrets: dict[str, tuple[bytes, bytes]] = {}
+        for client, own in committed.items():
+            offer = made.offers[client]
+            server, other = (bytes.fromhex(_hash(secret)) for secret in given[client])
+            for whose, secret, published in (
+                ("server's", server, offer["coin_hash"]),
+                ("client's", other, own["secret_hash"]),
+            ):
+                if secret_hash(secret) != published:
+                    raise VerificationError(f"the {whose} secret for {client!r} is another one.")
+            secrets[client] = server, other
+            run.clients[client] = Client(
+                offer["price"],
+                own["level"],
+                own["samples"],
+                own["key"],
+                own["grad_norm"],
+                offer["level_cap"],
+                float(offer["norm_cap"] or "inf"),
+            )
+        mixed = coin_mix(made.roster, {n: other for n, (_, other) in secrets.items()}, beacon)
+        run.mixed = mixed.hex()
+        for client, (server, other) in secrets.items():
+            own_key = coin_key(server, other, mixed)
+            run.clients[client].coins = Coins(own_key, run.clients[client].level)
+        _weigh(run)
+        return run
+
+    def _round(
+        self, content: dict[str, Any], name: str, number: int
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        run = self.run(_text(name))
+        if run.settled:
+            raise VerificationError("the run is settled.")
+        if _whole(number) != run.done or number >= run.rounds:
+            raise VerificationError(
+                f"it does not follow: {run.done} of {run.rounds} rounds are recorded."
+            )
+        joined, missed, refused = content["joined"], content["missed"], content["refused"]
+        drew = {*joined, *missed, *refused}
+        if len(drew) != len(joined) + len(missed) + len(refused) or missed != sorted(missed):
+            raise VerificationError("it names a client twice, or in another order.")
+        if not drew <= run.clients.keys():
+            odd = min(drew - run.clients.keys())
+            raise VerificationError(f"it names {odd!r:.40}, which is not in the run.")
+        if not HASH.match(content["model"]) or type(content["state"]) is not bool:
+            raise VerificationError("it names no model.")
+        if self.coins + len(run.clients) > MOST_COINS:
+            raise VerificationError(f"there are more than {MOST_COINS:,} coins to check.")
+        if run.signed and not self.trusting:
+            for client, own in run.clients.items():
+                if own.coins is not None and own.coins.heads(number) != (client in drew):
+                    said, shown = ("heads", "tails") if client in drew else ("tails", "heads")
+                    raise VerificationError(
+                        f"the coin of {client!r} shows {shown}, not {said} as recorded."
+                    )
+        updates = self._check_updates(run, name, number, joined)
+        for client, (reason, update, norm, signature) in refused.items():
+            _reasons({client: reason})
+            if norm != "":
+                _decimal(norm, "norm")
+            if update != "":
+                self._check_signature_of(run, name, number, client, _hash(update), signature)
+            elif signature != "":
+                raise VerificationError(f"{client!r} signed no update.")
+        pay: list[Posting] = []
+        for client, own in run.clients.items():
+            if own.payment > 0:
+                heads, came = own.heads + (client in drew), own.joined + (client in joined)
+                share = due(own.payment, run.rounds, number + 1, heads, came) - own.paid
+                if share > 0:
+                    pay.append((f"client:{client}", share))
+
+        def apply() -> None:
+            run.advance(content)
+            if self.wanted:
+                for client in drew:
+                    self._note(name, number, client, joined.get(client), refused.get(client))
+            for account, share in pay:
+                run.clients[account[7:]].paid += share
+            run.updates |= updates
+            self.coins += len(run.clients)
+
+        spent = sum(share for _, share in pay)
+        return [(f"escrow:{name}", -spent), *pay] if pay else [], apply
+
+    def _check_updates(
+        self, run: Run, name: str, number: int, joined: dict[str, list[str]]
+    ) -> set[str]:
+        """Check accepted updates: weights, norms, signatures, that none is a copy; return them."""
+        new: set[str] = set()
+        clients, longest, is_sound = run.clients, run.longest_gap, _UPDATE.match
+        for client, (update, weight, norm, shown, sketch, signature) in joined.items():
+            own = clients[client]
+            if not is_sound("\n".join((update, norm, shown, sketch, signature))):
+                raise VerificationError(f"the update of {client!r} is none.")
+            size = float(norm)
+            if not (own.level and size < INFINITY and float(shown or 0) < INFINITY):
+                raise VerificationError(f"{client!r} has level 0, or an update that is not finite.")
+            # As `Run.weight` has it, without its calls: there may be many.
+            gap = own.gap + 1
+            expected = repr(own.share / (own.counted / (gap if gap < longest else longest)))
+            if weight != expected:
+                _fail(f"weight of {client!r}", expected, weight)
+            if size > own.norm_cap * (1 + 1e-5):
+                raise VerificationError(
+                    f"the update of {client!r} is above its cap of {own.norm_cap:.6g}."
+                )
+            if run.signed:
+                if update in run.updates or update in new:
+                    raise VerificationError(
+                        f"the update of {client!r} is a copy of an earlier one."
+                    )
+                new.add(update)
+                self._check_signature_of(run, name, number, client, update, signature)
+        return new
+
+    def _check_signature_of(
+        self, run: Run, name: str, number: int, client: str, update: str, signature: str
+    ) -> None:
+        if not run.signed:
+            raise VerificationError("in a run that nobody signed, nobody signs updates.")
+        text = canonical(
+            {
+                "arrays": update,
+                "base": run.model,
+                "client": client,
+                "kind": "Update",
+                "round": number,
+                "run": name,
+            }
+        )
+        self.check(run.clients[client].key, signature, text, f"the update of {client!r}")
+
+    def _note(self, name: str, number: int, client: str, joined: Any, refused: Any) -> None:
+        """Keep what is recorded of an update, if its client has a receipt for it."""
+        if (name, number, client) in self.wanted:
+            said = (joined[0], "") if joined else (refused[1], refused[0]) if refused else ("", "")
+            self.recorded[name, number, client] = said
+
+    def _settle(
+        self, content: dict[str, Any], name: str
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        made = self.offered.get(_text(name))
+        if made is not None:  # offers that came to nothing
+            if _whole(content["rounds"]) != 0:
+                _fail("rounds", 0, content["rounds"])
+
+            def withdraw() -> None:
+                del self.offered[name]
+                over = Run(made.conditions["rounds"], 0, {}, signed=True, settled=True)
+                over.attempts, over.dropped = made.attempt, dict.fromkeys(made.offers, "not opened")
+                self.runs[name] = over
+
+            return [], withdraw
+        run = self.run(name)
+        if run.settled:
+            raise VerificationError("the run was settled before.")
+        if _whole(content["rounds"]) != run.done:
+            _fail("rounds", run.done, content["rounds"])
+        back: list[Posting] = []
+        for client, own in run.clients.items():
+            # Rounded down, so that what is left suffices whatever the rounds paid.
+            refund = -own.payment * (run.rounds - run.done) // run.rounds
+            if refund > 0:
+                back.append((f"client:{client}", refund))
+        left = self.balances.get(f"escrow:{name}", 0)
+        rest = left - sum(amount for _, amount in back)
+
+        def apply() -> None:
+            run.settled = True
+            for account, refund in back:
+                run.clients[account[7:]].paid += refund
+
+        lines = [(f"escrow:{name}", -left), *back, ("treasury", rest)]
+        return [(account, amount) for account, amount in lines if amount], apply
 
 
-def check_export(path: str | Path, head: str | None = None) -> Report:
-    """Check an exported ledger; raises `VerificationError`, or OSError if it cannot be read."""
-
-    def lines() -> Iterator[dict[str, Any]]:
-        with Path(path).open(encoding="utf-8", newline="\n") as file:
-            for number, line in enumerate(file, start=1):
-                try:
-                    entry = json.loads(line)
-                    sound = isinstance(entry, dict) and _canonical(entry) + "\n" == line
-                except (ValueError, RecursionError):
-                    sound = False
-                if not sound or set(entry) != {"number", "content", "postings", "hash"}:
-                    raise VerificationError(f"line {number} is no entry of an exported ledger.")
-                yield entry
-
-    try:
-        return check_entries(lines(), head)
-    except UnicodeDecodeError:
-        raise VerificationError("this is no exported ledger.") from None
+def _weigh(run: Run) -> None:
+    """Give every client its share of the samples, and the level that its weight is made with."""
+    total = sum(own.samples for own in run.clients.values())
+    for own in run.clients.values():
+        own.share = own.samples / total if total else 0.0
+        own.counted = max(own.level / LEVEL_ONE, own.share / run.max_weight)
 
 
-def check_entries(entries: Iterable[dict[str, Any]], head: str | None = None) -> Report:
-    """Check the entries of a ledger, the first one first.
+def secret_hash(secret: bytes) -> str:
+    """Return what is published of a secret before it is revealed."""
+    return hashlib.sha256(b"fedprice coin secret\0" + secret).hexdigest()
+
+
+def roster_hash(commitments: dict[str, str]) -> str:
+    """Return the hash of all commitments to a set of offers, given theirs by client."""
+    return _sha(canonical(commitments))
+
+
+def coin_mix(roster: str, secrets: dict[str, bytes], beacon: str) -> bytes:
+    """Return what all clients, by their names, and a public value add to every coin of a run."""
+    mixed = hashlib.sha256(b"fedprice coin mix\0" + bytes.fromhex(roster))
+    for client in sorted(secrets):  # in whatever order they were offered something
+        mixed.update(secrets[client])
+    mixed.update(b"\0" + beacon.encode())
+    return mixed.digest()
+
+
+def coin_key(server_secret: bytes, client_secret: bytes, mixed: bytes) -> bytes:
+    """Return the key of a client's coins."""
+    return hashlib.blake2b(
+        b"fedprice coins\0" + client_secret + mixed, key=server_secret, digest_size=32
+    ).digest()
+
+
+def head_text(ledger: str, number: int, hash_: str) -> str:
+    """Return what the server signs of an entry."""
+    return canonical({"hash": hash_, "kind": "Head", "ledger": ledger, "number": number})
+
+
+def chained_hash(previous: str, number: int, content: str, postings: str) -> str:
+    """Return the hash of an entry, from the canonical texts of its content and postings."""
+    return _sha(f"{previous}\n{number}\n{content}\n{postings}")
+
+
+def check_export(path: str | Path, **checks: Any) -> Books:
+    """Check an exported ledger; raises `VerificationError`, or OSError if it cannot be read.
 
     Parameters
     ----------
-    head
-        The hash of an entry that must be there: what somebody kept as proof.
+    checks
+        As for `check_entries`.
     """
-    report = Report()
+    with Path(path).open("rb") as file:
+        return check_entries(entries_of(file), **checks)
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield numbered lines that are safe to parse: not too long, not too many."""
+    number = 0
+    while line := file.readline(LONGEST_LINE + 1):
+        number += 1
+        if len(line) > LONGEST_LINE:
+            raise VerificationError(f"line {number} is longer than {LONGEST_LINE:,} bytes.")
+        if line.count(b",") > MOST_VALUES:
+            raise VerificationError(f"line {number} has more than {MOST_VALUES:,} values.")
+        if number > MOST_ENTRIES:
+            raise VerificationError(f"it has more than {MOST_ENTRIES:,} lines.")
+        yield number, line
+
+
+def entries_of(file: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Yield the entries of an export, line by line; refuse what is none."""
+    for number, line in _lines(file):
+        try:
+            entry = json.loads(line)
+            sound = isinstance(entry, dict) and (canonical(entry) + "\n").encode() == line
+        except (ValueError, RecursionError):
+            sound = False
+        if not sound or set(entry) != {"number", "content", "postings", "hash", "signature"}:
+            old = sound and number == 1 and "signature" not in entry
+            why = f" It has the form of an earlier format than {FORMAT}." if old else ""
+            raise VerificationError(f"line {number} is no entry of an exported ledger.{why}")
+        yield entry
+
+
+def check_entries(
+    entries: Iterable[dict[str, Any]],
+    *,
+    heads: Iterable[str] = (),
+    receipts: Iterable[dict[str, Any]] = (),
+    valid: Callable[[str, str, str], bool] = check_signed,
+) -> Books:
+    """Check the entries of a ledger, the first one first; return what they add up to.
+
+    Parameters
+    ----------
+    heads
+        Hashes of entries that must be there: what somebody kept as proof.
+    receipts
+        Messages that a client kept, from `read_receipts`.
+    valid
+        How signatures are checked; a caller that checks many ledgers may remember them.
+    """
+    books = Books(valid=valid)
+    kept = list(receipts)
+    books.wanted = {(m["run"], m["round"], m["client"]) for m in kept if m["kind"] == "Receipt"}
     for number, entry in enumerate(entries, start=1):
         where = f"entry {number}"
         try:
-            _check_entry(report, entry, number, where)
+            where = f"{where} ({entry_title(entry['content']):.{LONGEST_NAME}})"
+            check_entry(books, entry, number)
+        except VerificationError as error:
+            raise VerificationError(f"{where}: {_plain(str(error))}") from None
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
             raise VerificationError(f"{where} is not of the form of an entry.") from None
         except RecursionError:
             raise VerificationError(f"{where} is not of the form of an entry.") from None
-    if not report.hashes:
+    if not books.hashes:
         raise VerificationError("there is no entry.")
-    if head is not None and head not in report.hashes:
-        raise VerificationError(
-            f"no entry has the hash {head}; the ledger was cut short or written anew."
-        )
-    return report
+    for head in heads:
+        if head not in books.hashes:
+            raise VerificationError(
+                f"no entry has the hash {head}; the ledger was cut short or written anew."
+            )
+    _check_kept(books, kept)
+    return books
 
 
-def entry_title(kind: str, of: list[Any]) -> str:
-    """Return what an entry is about, for people: rounds count from 1, in the entry from 0.
-
-    >>> entry_title("round", ["first", 0]), entry_title("open", ["first"])
-    ("round 1 of run 'first'", 'open first')
-    """
-    if kind == "round":
-        name, number = of
-        return f"round {_whole(number) + 1} of run {name!r}"
-    return " ".join(map(str, [kind, *of]))
-
-
-def _check_entry(report: Report, entry: dict[str, Any], number: int, where: str) -> None:
+def check_entry(books: Books, entry: dict[str, Any], number: int) -> None:
+    """Check one entry, and enter it."""
     content, lines = entry["content"], [_posting(line) for line in entry["postings"]]
     if _whole(entry["number"]) != number:
-        _fail(where, "number", number, entry["number"])
-    previous = report.hashes[-1] if report.hashes else GENESIS
-    text = f"{previous}\n{number}\n{_canonical(content)}\n{_canonical(entry['postings'])}"
-    chained = hashlib.sha256(text.encode()).hexdigest()
+        _fail("number", number, entry["number"])
+    previous = books.hashes[-1] if books.hashes else GENESIS
+    chained = chained_hash(previous, number, canonical(content), canonical(entry["postings"]))
     if entry["hash"] != chained:
-        _fail(where, "hash", chained, entry["hash"])
-    kind, of = content["kind"], content["of"]
-    where = f"{where} ({_plain(entry_title(kind, of))})"
-    if kind not in FIELDS:
-        raise VerificationError(f"{where} is of an unknown kind.")
-    if set(content) != FIELDS[kind] | {"kind", "of"}:
-        raise VerificationError(f"{where} has not the fields of its kind.")
-    if (kind == "begin") != (number == 1):
-        raise VerificationError(f"{where} is in the wrong place.")
-    if kind == "begin":
-        report.unit, expected = str(content["unit"]), []
-    elif kind == "deposit":
-        expected = _deposited(report, content, lines, where)
-    elif kind == "open":
-        (name,) = of
-        expected = _opened(report, name, content, where)
-    elif kind == "round":
-        name, round_ = of
-        expected = _round(report, name, _whole(round_), content, where)
-    else:
-        (name,) = of
-        expected = _settled(report, name, content, where)
+        _fail("hash", chained, entry["hash"])
+    expected, enter = books.expect(content)
     if lines != expected:
         odd = next(
             (pair for pair in zip(expected, lines, strict=False) if pair[0] != pair[1]),
             (f"{len(expected)} postings", f"{len(lines)}"),
         )
-        _fail(where, "posting", *odd)
-    if sum(amount for _, amount in lines) != 0:
-        raise VerificationError(f"{where}: its postings do not add up to 0.")
-    for account, amount in lines:
-        report.balances[account] = report.balances.get(account, 0) + amount
-    for account, _ in lines:
-        if report.balances[account] < 0 and account != "world":
-            raise VerificationError(f"{where} overdraws {_plain(account)}.")
-    report.hashes.append(chained)
+        _fail("posting", *odd)
+    enter()
+    books.hashes.append(chained)
+    if books.server:
+        text = head_text(books.ledger, number, chained)
+        books.check(books.server, entry["signature"], text, "the server")
+    elif entry["signature"] != "":
+        raise VerificationError("it is signed, though the ledger has no server's key.")
 
 
-def _deposited(
-    report: Report, content: dict[str, Any], lines: list[Posting], where: str
-) -> list[Posting]:
-    account, reference = content["account"], content["reference"]
-    amount = lines[-1][1] if lines else 0
-    known = account == "treasury" or account.startswith("client:")
-    if amount <= 0 or not known or content["of"] != [account, reference]:
-        raise VerificationError(f"{where} is no deposit.")
-    if (account, reference) in report.deposits:
-        raise VerificationError(f"{where} was made before.")
-    report.deposits.add((account, reference))
-    return [("world", -amount), (account, amount)]
+def read_receipts(path: str | Path) -> list[dict[str, Any]]:
+    """Return the messages that a client kept: its commitments, and what the server signed.
 
-
-def _opened(report: Report, name: str, content: dict[str, Any], where: str) -> list[Posting]:
-    if name in report.runs:
-        raise VerificationError(f"{where}: the run was opened before.")
-    run = Run(_whole(content["rounds"]), _whole(content["budget"]), {})
-    for client, price, level, samples in content["terms"]:
-        run.clients[client] = Client(_whole(price), _whole(level), _whole(samples))
-        if not (0 <= level <= LEVEL_ONE and samples >= 0 and abs(price) <= LARGEST):
-            raise VerificationError(f"{where}: the terms of {client!r} are out of bounds.")
-    if len(run.clients) != len(content["terms"]) or run.rounds < 1:
-        raise VerificationError(f"{where} names a client twice, or has no rounds.")
-    run.follows = content["follows"]
-    _check_period(report, name, run.follows, where)
-    if content["agreement"] is not None:
-        _check_agreement(report, name, run, content["agreement"], where)
-    if run.follows:
-        before = report.runs[run.follows]
-        for what, expected, found in (
-            ("server", before.server, run.server),
-            ("rounds of the whole run", before.run_rounds, run.run_rounds),
-        ):
-            if expected != found:
-                _fail(where, what, expected, found)
-        run.updates = before.updates  # a copy of an earlier period's update is one, too
-    if sum(own.payment for own in run.clients.values()) > run.budget:
-        raise VerificationError(f"{where} promises more than its budget.")
-    report.runs[name] = run
-    escrow = f"escrow:{name}"
-    lines = [("treasury", -run.budget), (escrow, run.budget)] if run.budget > 0 else []
-    for client, own in run.clients.items():
-        if own.payment < 0:
-            own.paid = own.payment
-            lines += [(f"client:{client}", own.payment), (escrow, -own.payment)]
-    return lines
-
-
-def _check_period(report: Report, name: str, follows: str, where: str) -> None:
-    """Check that a period follows the one before it in its run, which is over.
-
-    The second period of the run x is called x#2, the third x#3.
+    Each line is JSON with `content`, `signature` and `key`; whose key it is, is checked against the
+    ledger. Conditions and offers that were kept tell of which ledger a commitment is; messages of
+    other kinds are left out.
     """
-    chain, _, number = name.rpartition("#")
-    later = bool(chain) and number.isascii() and number.isdigit()
-    expected = ""
-    if later:
-        expected = chain if number == "2" else f"{chain}#{int(number) - 1}"
-        if int(number) < 2 or str(int(number)) != number:
-            raise VerificationError(f"{where}: there is no such period.")
-    if follows != expected:
-        _fail(where, "period before it", expected, follows)
-    if expected and not _run(report, expected, where).settled:
-        raise VerificationError(f"{where}: the period before it is not settled.")
+    kept = []
+    ledgers: dict[str, str] = {}  # by the hash of conditions, and of offers
+    with Path(path).open("rb") as file:
+        for number, line in _lines(file):
+            try:
+                stored = json.loads(line)
+                text, signature, key = (stored[n] for n in ("content", "signature", "key"))
+                message = json.loads(text)
+                sound = canonical(message) == text and check_signed(key, signature, text)
+                fields = KEPT.get(message["kind"])
+                sound = sound and (fields is None or _is_kept(message, fields))
+                if message["kind"] == "Conditions":
+                    ledgers[_sha(text)] = str(message["ledger"])
+                elif message["kind"] in ("Offer", "Commitment"):
+                    of = message["conditions" if message["kind"] == "Offer" else "offer"]
+                    ledgers[_sha(text)] = ledgers.get(of, "")
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+                sound = False
+            if not sound:
+                raise VerificationError(f"line {number} of {path} holds no signed message.")
+            if fields is not None:
+                own = {"ledger": ledgers[_sha(text)]} if message["kind"] == "Commitment" else {}
+                kept.append(message | own | {"signed by": key, "text": text})
+    return kept
 
 
-def _check_agreement(
-    report: Report, name: str, run: Run, agreement: dict[str, Any], where: str
-) -> None:
-    """Check that the terms are what both sides signed, and derive the keys of the coins."""
-    run.server = agreement["server"]
-    if set(agreement["clients"]) != set(run.clients):
-        raise VerificationError(f"{where}: its terms and its agreement name different clients.")
-    schemas = set()
-    for client, deal in agreement["clients"].items():
-        own, which = run.clients[client], f"{where}, {client!r}"
-        offer, commitment = _message(deal["offer"]), _message(deal["commitment"])
-        secret = bytes.fromhex(deal["secret"])
-        opened = hashlib.sha256(b"fedprice coin secret\0" + secret).hexdigest()
-        for what, expected, found in (
-            ("offer", ["Offer", name, client], [offer[k] for k in ("kind", "run", "client")]),
-            ("rounds of the offer", run.rounds, offer["rounds"]),
-            ("period before it in the offer", run.follows, offer["follows"]),
-            ("price", offer["price"], own.price),
-            ("unit", report.unit, offer["unit"]),
-            ("server's coin secret", offer["coin_hash"], opened),
-            ("commitment", "Commitment", commitment["kind"]),
-            ("offer committed to", _sha(deal["offer"]), commitment["offer"]),
-            ("level", commitment["level"], own.level),
-            ("samples", commitment["samples"], own.samples),
-        ):
-            if expected != found:
-                _fail(which, what, expected, found)
-        if not 0 <= own.level <= _whole(offer["level_cap"]) <= LEVEL_ONE:
-            raise VerificationError(f"{which}: its level is above the cap of its offer.")
-        _check_signature(report, run.server, deal["offer_signature"], deal["offer"], which)
-        _check_signature(
-            report, deal["key"], deal["commitment_signature"], deal["commitment"], which
+def _is_kept(message: dict[str, Any], fields: tuple[str, ...]) -> bool:
+    """Return whether a message has these fields, each of its type."""
+    return set(message) == {*fields, "kind"} and all(
+        type(message[name]) is (int if name in WHOLE else str) for name in fields
+    )
+
+
+def _check_kept(books: Books, kept: list[dict[str, Any]]) -> None:
+    """Check that a ledger says what a client has in writing."""
+    ledgers = {message["ledger"] for message in kept} - {""}  # of some commitments it is not known
+    if ledgers and books.ledger not in ledgers:
+        raise VerificationError(
+            f"it is the ledger {books.ledger}; what was kept is of {min(ledgers):.64}."
         )
-        other = bytes.fromhex(commitment["secret"])
-        own.key = deal["key"]
-        own.coin_key = hmac.digest(secret, b"fedprice coins\0" + other, "sha256")
-        own.prepare(name)
-        schemas.add((_canonical(offer["schema"]), offer["task"], _whole(offer["run_rounds"])))
-    if len(schemas) > 1:
-        raise VerificationError(f"{where}: clients were offered different models, tasks or runs.")
-    run.run_rounds = next(iter(schemas))[2] if schemas else 0
+    for message in kept:
+        kind, key = message["kind"], message["signed by"]
+        if message["ledger"] not in ("", books.ledger):
+            continue
+        if kind == "Commitment":
+            if _sha(message["text"]) not in books.commitments:
+                raise VerificationError(
+                    f"a commitment signed by the key {key} is nowhere in the ledger: a client was "
+                    "left out, its answer was lost, or its run is not recorded yet."
+                )
+            continue
+        if key not in books.keys["treasury"]:
+            raise VerificationError(f"a {kind.lower()} is signed by {key}, not by the server.")
+        if kind == "Head":
+            number = message["number"]
+            if books.hashes[number - 1 : number] != [message["hash"]]:
+                raise VerificationError(
+                    f"the server signed entry {number} with the hash {message['hash']:.64}, which "
+                    "is not in the ledger; it was cut short or written anew."
+                )
+        elif kind == "Opening":
+            run = books.runs.get(message["run"])
+            if run is None or (run.mixed, run.attempts) != (message["mixed"], message["attempt"]):
+                raise VerificationError(
+                    f"the server signed that run {message['run']!r:.200} was opened, with other "
+                    "coins than the ledger has, if it has any."
+                )
+        elif kind == "Roster":
+            found = books.rosters.get((message["run"], message["attempt"]))
+            if found != message["commitments"] or message["commitment"] not in books.commitments:
+                raise VerificationError(
+                    f"the server signed for other commitments to run {message['run']!r:.200} than "
+                    "it recorded."
+                )
+        else:
+            _check_receipt(books, message)
 
 
-def _check_signature(report: Report, key: str, signature: str, text: str, where: str) -> None:
-    try:
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    except ModuleNotFoundError:
-        report.unchecked += 1
-        return
-    try:
-        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key))
-        public.verify(bytes.fromhex(signature), text.encode())
-    except InvalidSignature:
-        what = json.loads(text)["kind"].lower()
-        raise VerificationError(f"{where}: the signature of its {what} is not valid.") from None
-    report.signatures += 1
+def _check_receipt(books: Books, receipt: dict[str, Any]) -> None:
+    """Compare what is recorded of an update with a receipt that its client kept."""
+    run, round_, client = receipt["run"], receipt["round"], receipt["client"]
+    found = books.recorded.get((run, round_, client))
+    if found != (receipt["update"], receipt["refused"]):
+        said = f"refused: {receipt['refused']:.200}" if receipt["refused"] else "accepted"
+        recorded = "nothing" if found in (None, ("", "")) else "something else"
+        raise VerificationError(
+            f"{client!r:.200} has a receipt for round {round_ + 1} of run {run!r:.200}, update "
+            f"{receipt['update']:.64}, {said}; the ledger has {recorded}."
+        )
 
 
-def _round(
-    report: Report, name: str, number: int, content: dict[str, Any], where: str
-) -> list[Posting]:
-    run = _run(report, name, where)
-    if run.settled or number != run.done or number >= run.rounds:
-        raise VerificationError(f"{where} does not follow: {run.done} of {run.rounds} are there.")
-    joined, missed, refused = content["joined"], set(content["missed"]), content["refused"]
-    drew = [*joined, *content["missed"], *refused]
-    if len(set(drew)) != len(drew) or not set(drew) <= set(run.clients):
-        raise VerificationError(f"{where} names a client twice, or one that is not in the run.")
-    if not _is_hash(content["model"]) or type(content["state"]) is not bool:
-        raise VerificationError(f"{where} names no model.")
-    total = sum(own.samples for own in run.clients.values())
-    pay: list[Posting] = []
-    for client, own in run.clients.items():
-        came = client in joined
-        heads = came or client in missed or client in refused
-        if own.coin_key is not None and heads != own.drew_heads(number):
-            shown, said = ("tails", "heads") if heads else ("heads", "tails")
-            _fail(f"{where}, {client!r}", "coin", shown, said)
-        if came:
-            _check_update(report, run, name, number, client, joined[client], total, where)
-        own.heads += heads
-        own.joined += came
-        own.missed += client in missed
-        own.refused += client in refused
-        if own.payment > 0 and (came or not heads):
-            share = own.payment * (number + 1) // run.rounds - own.payment * number // run.rounds
-            own.paid += share
-            if share:
-                pay.append((f"client:{client}", share))
-    run.done, run.model, run.state = number + 1, content["model"], content["state"]
-    spent = sum(amount for _, amount in pay)
-    return [(f"escrow:{name}", -spent), *pay] if pay else []
+def entry_title(content: dict[str, Any]) -> str:
+    """Return what an entry is about, for people: rounds count from 1, in the entry from 0.
+
+    >>> entry_title({"kind": "round", "of": ["first", 0]})
+    "round 1 of run 'first'"
+    >>> entry_title({"kind": "open", "of": ["first"]})
+    'open first'
+    """
+    kind, of = content["kind"], content["of"]
+    if kind == "round":
+        name, number = of
+        return f"round {_whole(number) + 1} of run {name!r:.{LONGEST_NAME}}"
+    return _plain(" ".join(f"{part!s:.{LONGEST_NAME}}" for part in [kind, *of[:2]]))
 
 
-def _check_update(
-    report: Report,
-    run: Run,
-    name: str,
-    number: int,
-    client: str,
-    recorded: list[str],
-    total: int,
-    where: str,
-) -> None:
-    """Check an accepted update: its weight, its signature, and that it is no copy."""
-    own, which = run.clients[client], f"{where}, {client!r}"
-    update, weight, norm, shown, signature = recorded
-    delivery = max((own.joined + 1) / (own.heads + 1), LEAST_DELIVERY)
-    expected = repr((own.samples / total) / (own.level / LEVEL_ONE * delivery))
-    if weight != expected:
-        _fail(which, "weight", expected, weight)
-    if not _is_hash(update) or not all(0 <= float(x) < float("inf") for x in (norm, shown or 0)):
-        raise VerificationError(f"{which}: this is no update.")
-    if own.key:
-        if update in run.updates:
-            raise VerificationError(f"{which}: its update is a copy of an earlier one.")
-        run.updates.add(update)
-        content = {
-            "arrays": update,
-            "client": client,
-            "kind": "Update",
-            "round": number,
-            "run": name,
-        }
-        _check_signature(report, own.key, signature, _canonical(content), which)
-
-
-def _settled(report: Report, name: str, content: dict[str, Any], where: str) -> list[Posting]:
-    run = _run(report, name, where)
-    if run.settled or _whole(content["rounds"]) != run.done:
-        raise VerificationError(f"{where}: {run.done} rounds are there, or it was settled before.")
-    run.settled = True
-    back: list[Posting] = []
-    for client, own in run.clients.items():
-        refund = -own.payment * (run.rounds - run.done) // run.rounds
-        if refund > 0:
-            own.paid += refund
-            back.append((f"client:{client}", refund))
-    left = report.balances.get(f"escrow:{name}", 0)
-    rest = left - sum(amount for _, amount in back)
-    lines = [(f"escrow:{name}", -left), *back, ("treasury", rest)]
-    return [(account, amount) for account, amount in lines if amount]
-
-
-def _run(report: Report, name: str, where: str) -> Run:
-    if name not in report.runs:
-        raise VerificationError(f"{where}: the run was not opened.")
-    return report.runs[name]
-
-
-def _message(text: str) -> dict[str, Any]:
+def _message(text: str, kind: str) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(text)
-    if _canonical(message) != text:
-        raise ValueError(text)
+    if canonical(message) != text or message.get("kind") != kind:
+        raise VerificationError(f"it holds no {kind.lower()}.")
+    if set(message) != {*MESSAGE[kind], "kind"}:
+        raise VerificationError(f"the fields of its {kind.lower()} are others.")
     return message
 
 
@@ -463,12 +1247,59 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _is_hash(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+def _between(value: Any, least: int, most: int, what: str) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise VerificationError(f"{what} must lie between {least} and {most}; found {value!r:.40}.")
+    return value
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+def _decimal(value: Any, what: str) -> float:
+    if isinstance(value, str) and DECIMAL.match(value) and float(value) < INFINITY:
+        return float(value)
+    raise VerificationError(f"{what} must be a decimal number; found {value!r:.40}.")
+
+
+def _hash(value: Any) -> str:
+    if isinstance(value, str) and HASH.match(value):
+        return value
+    raise VerificationError(f"64 hexadecimal digits are wanted; found {value!r:.80}.")
+
+
+def is_name(value: Any) -> bool:
+    """Return whether something can be shown, compared and hashed as a name.
+
+    It is 1 to 200 printable characters, without spaces around them, and has no second form that
+    looks the same (NFC).
+    """
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= LONGEST_NAME
+        and value.isprintable()
+        and value == value.strip()
+        and unicodedata.is_normalized("NFC", value)
+    )
+
+
+def _text(value: Any) -> str:
+    if is_name(value):
+        return str(value)
+    raise VerificationError(
+        f"a name must be 1 to {LONGEST_NAME} printable characters; found {value!r:.80}."
+    )
+
+
+def _reasons(dropped: dict[str, str]) -> dict[str, str]:
+    for client, reason in dropped.items():
+        if not (isinstance(reason, str) and len(reason) <= LONGEST_NAME and reason.isprintable()):
+            raise VerificationError(f"the reason for {client!r:.40} is none.")
+    return dropped
+
+
+def canonical(value: Any) -> str:
+    """Return the one text that stands for some content: keys sorted, no spaces."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def _sha(text: str) -> str:
@@ -479,36 +1310,44 @@ def _plain(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _fail(where: str, what: str, expected: object, found: object) -> NoReturn:
-    raise VerificationError(f"{where}: {what} must be {expected!r}; found {found!r:.100}.")
+def _fail(what: str, expected: object, found: object) -> NoReturn:
+    raise VerificationError(f"{what} must be {expected!r:.200}; found {found!r:.100}.")
 
 
-def check_keys(report: Report, client: str | None, key: str | None, server: str | None) -> None:
+def check_keys(books: Books, client: str | None, key: str | None, server: str | None) -> None:
     """Check that what was signed was signed by the keys that somebody knows to be theirs."""
-    for name, run in report.runs.items():
-        own = run.clients.get(client or "")
-        if client is not None and own is None:
-            continue
-        for whose, known, found in (
-            (f"the client {client!r}", key, "" if own is None else own.key),
-            ("the server", server, run.server),
-        ):
-            if known is not None and known != found:
-                said = f"signed by the key {found}" if found else "not signed"
-                raise VerificationError(
-                    f"run {_plain(name)!r} is {said}, not by {whose} with the key {known}."
-                )
+    for whose, account, known in (
+        (f"the client {client!r}", f"client:{client}", key),
+        ("the server", "treasury", server),
+    ):
+        found = books.keys.get(account, [])
+        if known is not None and known not in found:
+            said = f"signs with the key {found[-1]} in this ledger, not with {known}"
+            said = said if found else "has signed nothing in this ledger"
+            raise VerificationError(f"{_plain(whose)} {said}.")
 
 
-def describe(report: Report, client: str | None = None) -> Iterator[str]:
+def describe(books: Books, client: str | None = None) -> Iterator[str]:
     """Yield lines that say what was found, of all clients or of one."""
-    unit = report.unit
+    unit = books.unit
 
     def money(units: int) -> str:
         return f"{units // 10**6:,}.{units % 10**6:06d} {unit}"
 
-    for name, run in report.runs.items():
+    for name, made in books.offered.items():
+        if client in (None, *made.offers):
+            yield f"run {_plain(name)!r}: offered to {len(made.offers)} clients, not opened"
+    for name, run in books.runs.items():
         clients = {n: c for n, c in run.clients.items() if client in (None, n)}
+        reason = run.dropped.get(client or "")
+        if reason is not None:
+            yield f"run {_plain(name)!r}, {client!r}: offered, and dropped: {_plain(reason)}"
+        if client is None and not clients and run.dropped:
+            sets = f"{run.attempts} set{'s' * (run.attempts > 1)} of offers"
+            yield (
+                f"run {_plain(name)!r}: offered to {len(run.dropped)} clients in {sets}, never "
+                "opened"
+            )
         if not clients:
             continue
         own = clients.values()
@@ -528,56 +1367,109 @@ def describe(report: Report, client: str | None = None) -> Iterator[str]:
             )
         paid = sum(c.paid for c in own if c.paid > 0)
         yield f"  paid out {money(paid)}, paid in {money(-sum(c.paid for c in own if c.paid < 0))}"
-        if not run.server:
+        if client is None and run.dropped:
+            yield f"  {len(run.dropped)} offered and dropped, in {run.attempts} sets of offers"
+        if run.beacon:
+            yield f"  its coins use the public value {_plain(run.beacon)!r}: look it up"
+        if not run.signed:
             yield "  NOBODY SIGNED this run: no agreement, no shared coins"
-        else:
-            signed = f"server {run.server}"
-            if client is not None:
-                signed = f"client {clients[client].key}, {signed}"
-            yield f"  coins and weights are right for what was signed by: {signed}"
-    signed = f"{report.signatures:,} signatures valid"
-    if report.unchecked:
-        signed = f"{report.unchecked:,} signatures NOT CHECKED (pip install cryptography)"
-    yield f"verified: {len(report.hashes):,} entries, {signed}, head {report.hashes[-1]}"
+        elif client is not None:
+            yield f"  coins and weights are right for what client {clients[client].key} signed"
+    if client is not None:
+        yield f"balance of {client!r}: {money(books.balances.get(f'client:{client}', 0))}"
+    signer = f"server {books.server}" if books.server else "NO SERVER SIGNED it"
+    yield (
+        f"verified: ledger {books.ledger}, {len(books.hashes):,} entries, "
+        f"{books.signatures:,} signatures valid, {signer}, head {books.hashes[-1]}"
+    )
 
 
 def is_hash(text: str) -> str:
     """Return a hash or key from the command line; refuse what is none."""
-    if not _is_hash(text):
+    if not HASH.match(text):
         raise argparse.ArgumentTypeError(f"64 hexadecimal digits are wanted; got {text!r}")
     return text
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Check an export from the command line; 0 if it verifies, 4 if not, 2 if it is not there."""
+    """Check an export from the command line; 0 if it verifies, 4 if not, 2 if it cannot be told."""
     parser = argparse.ArgumentParser(prog="verify", description="Check an exported ledger.")
-    parser.add_argument("export", metavar="EXPORT", help="what `fedprice ledger export` wrote")
-    parser.add_argument("--client", metavar="NAME", help="show one client only")
-    parser.add_argument("--key", metavar="HEX", type=is_hash, help="that client's public key")
-    parser.add_argument("--server", metavar="HEX", type=is_hash, help="the server's public key")
-    parser.add_argument("--head", metavar="HASH", type=is_hash, help="an entry that must be there")
+    add_arguments(parser)
     given = parser.parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        report = check_export(given.export, given.head)
-        names = {name for run in report.runs.values() for name in run.clients}
-        if given.client not in {None, *names}:
-            sys.stderr.write(f"{given.export}: no run has a client {given.client!r}.\n")
-            return 2
-        check_keys(report, given.client, given.key, given.server)
-        for line in describe(report, given.client):
-            sys.stdout.write(line + "\n")
+        with Path(given.export).open("rb") as file:
+            lines = verified(given, file)
+        sys.stdout.write("".join(line + "\n" for line in lines))
         sys.stdout.flush()
     except VerificationError as error:
-        sys.stderr.write(f"{given.export} does not verify: {error}\n")
+        sys.stderr.write(_plain(f"{given.export} does not verify: {error}") + "\n")
         return 4
+    except UncheckedError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     except OSError as error:
-        sys.stderr.write(f"cannot read {given.export}: {error.strerror}\n")
+        name = error.filename or given.export
+        sys.stderr.write(_plain(f"cannot read {name}: {error.strerror}") + "\n")
+        return 2
+    except MemoryError:
+        sys.stderr.write(_plain(f"{given.export} is too large for this machine's memory") + "\n")
         return 2
     return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `main` takes."""
+    add = parser.add_argument
+    add("export", metavar="EXPORT", help="what `fedprice ledger export` wrote")
+    add("--client", metavar="NAME", help="show one client only")
+    add("--key", metavar="HEX", type=is_hash, help="that client's public key")
+    add("--server", metavar="HEX", type=is_hash, help="the server's public key")
+    add("--head", metavar="HASH", type=is_hash, action="append", default=[], help="must be there")
+    add("--receipts", metavar="FILE", help="what the client kept, to be found in the ledger")
+    add("--unsigned", action="store_true", help="let money pass that moved without a signature")
+
+
+def verified(given: Any, file: BinaryIO) -> list[str]:
+    """Return what is to be said of an export that verifies, by what `add_arguments` takes."""
+    if given.key is not None and given.client is None:
+        raise UncheckedError("--key is a client's; name it with --client.")
+    receipts = [] if given.receipts is None else read_receipts(given.receipts)
+    books = check_entries(entries_of(file), heads=given.head, receipts=receipts)
+    names = {name for run in books.runs.values() for name in (*run.clients, *run.dropped)}
+    names |= {name for made in books.offered.values() for name in made.offers}
+    names |= {account[7:] for account in books.balances if account.startswith("client:")}
+    if given.client not in {None, *names}:
+        raise UncheckedError(f"{given.export} has no client {given.client!r}.")
+    check_keys(books, given.client, given.key, given.server)
+    require_signed(books, given.unsigned)
+    told = [] if given.receipts is None else [_found(books, receipts, given)]
+    return [*describe(books, given.client), *told]
+
+
+def _found(books: Books, kept: list[dict[str, Any]], given: Any) -> str:
+    """Return how many of a client's messages were found; refuse a file that shows nothing."""
+    own = books.keys.get(f"client:{given.client}", [])
+    about = [m for m in kept if m["signed by"] in own or m.get("client") == given.client]
+    if not kept or (given.client is not None and not about):
+        whose = "" if given.client is None else f" of client {given.client!r}"
+        raise UncheckedError(f"{given.receipts} holds no message{whose} to be found in a ledger.")
+    kinds = ("Commitment", "Roster", "Opening", "Receipt", "Head")
+    counts = (f"{sum(m['kind'] == kind for m in kept)} {kind.lower()}s" for kind in kinds)
+    return f"found as kept: {', '.join(counts)}"
+
+
+def require_signed(books: Books, unsigned: bool) -> None:
+    """Refuse a ledger in which money moved without its owner's signature, unless that is meant."""
+    if books.unsigned and not unsigned:
+        more = f", and {len(books.unsigned) - 1} more" if len(books.unsigned) > 1 else ""
+        raise VerificationError(
+            f"money moved without its owner's signature: {_plain(books.unsigned[0])}{more}. "
+            "Pass --unsigned if that is meant."
+        )
 
 
 if __name__ == "__main__":

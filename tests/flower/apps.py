@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fedprice import Bound, Game, solve
 from fedprice.flower import (
     Client,
     FullInformation,
@@ -17,12 +19,17 @@ from fedprice.flower import (
 from fedprice.flower.wire import to_record
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
+from fedprice.market.updates import SLACK
 from fedprice.rounds import HorvitzThompson, run_fingerprint
 from tests.market.markets import NAMES, ROUNDS, TRAINING, small_outcome, small_task
 
 TASK = small_task()
-OUTCOME = small_outcome(TASK.federation)
+# The market of tests/market: its prices are the same, as α G² is, but twice the norm is declared,
+# so that no honest update is above its cap.
+CLIENTS = replace(small_outcome(TASK.federation).game.clients, grad_norm=np.full(4, 4.0))
+OUTCOME = solve(Game(CLIENTS, bound=Bound(alpha=0.75, rounds=ROUNDS), budget=4.0))
 SEED = 3
+CAP = SLACK * 4.0 * TASK.reach(0)
 SHAPE = (10, 61)
 
 
@@ -31,12 +38,13 @@ def client_of(context: Context) -> Client:
     clients = OUTCOME.game.clients
     return Client(
         name=NAMES[n],
-        key=simulation_key(SEED, f"client {NAMES[n]}"),
+        key=simulation_key(f"client {NAMES[n]}"),
         samples=int(TASK.samples[n]),
         grad_norm=float(clients.grad_norm[n]),
         cost=float(clients.cost[n]),
         value=float(clients.value[n]),
-        server=simulation_key(SEED, "server").public,
+        most_payment=1e6,
+        server=simulation_key("server").public,
         reveals=True,
     )
 
@@ -76,14 +84,15 @@ def initial() -> ArrayRecord:
 
 def strategy(ledger: Ledger, **changes: object) -> PricedParticipation:
     settings: dict[str, object] = {
-        "key": simulation_key(SEED, "server"),
-        "pricing": FullInformation(budget=4.0, alpha=3.0, max_weight=math.inf),
+        "key": simulation_key("server"),
+        "pricing": FullInformation(budget=4.0, alpha=0.75, max_weight=math.inf),
         "aggregator": HorvitzThompson(),
         "clients": 4,
         "learning_rate": TRAINING.rate,
         "local_steps": TRAINING.local_steps,
         "fund": True,
         "limits": Limits(wait=5.0),
+        "seed": SEED,
         "task": run_fingerprint(
             TASK, 1.0, rounds=ROUNDS, aggregator=HorvitzThompson(), seed=SEED
         ),

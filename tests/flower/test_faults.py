@@ -56,7 +56,7 @@ def test_clients_that_misbehave(tmp_path: Path) -> None:
     found = {kind: run.clients[str(n + 1)] for n, kind in enumerate(KINDS)}
     reasons: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for entry in ledger.entries("faults"):
-        for name, reason in entry.content.get("refused", {}).items():
+        for name, (reason, *_) in entry.content.get("refused", {}).items():
             reasons[KINDS[int(name) - 1]].add(reason)
     ledger.close()
     assert (run.done, run.settled) == (2, True)

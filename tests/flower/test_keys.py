@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedprice.errors import InputError
-from fedprice.flower.keys import read_key, read_public_key, read_public_keys, write_keys
+from fedprice.market.keys import read_key, read_public_key, read_public_keys, write_keys
 
 
 @pytest.mark.parametrize("umask", [0, 0o022, 0o277])

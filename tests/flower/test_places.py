@@ -18,6 +18,7 @@ from fedprice.flower.watch import Watch
 from fedprice.learning import LogisticRegression, Training
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
+from fedprice.market.updates import norm_cap
 from tests.flower.unbiased import mean_and_error
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-app"
@@ -26,6 +27,7 @@ SETTINGS = 'rounds=3 run="same" seed=5'
 
 def example(folder: Path, run_config: str = SETTINGS) -> FlowerApp:
     url = f"sqlite:///{folder / 'market.db'}"
+    Ledger(url, identity="ab" * 32).close()  # ledgers would differ by their identity
     return FlowerApp.read(EXAMPLE, f'{run_config} ledger="{url}"')
 
 
@@ -49,7 +51,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     outcome = solve(Game(clients.with_max_weight(1.0), bound=bound, budget=config["budget"]))
     learned = LogisticRegression(federation, Training(local_steps=config["local-steps"]))
     ledger = Ledger(config["ledger"])
-    simulate_market(learned, outcome, ledger=ledger, run="same", seed=config["seed"])
+    cap = norm_cap(2.0, learned.reach(0), None, most=1e6)
+    simulate_market(learned, outcome, ledger=ledger, run="same", seed=config["seed"], norm_cap=cap)
     ledger.close()
     return hashes(app)
 

@@ -62,6 +62,7 @@ class Spy:
         self._thread.join()
 
 
+@pytest.mark.slow
 def test_a_deployment_gives_the_ledger_to_its_server_alone(
     tmp_path: Path, secret_url: str, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_failing_server_does_not_show_the_ledger(
     assert "the database 'market' on 127.0.0.1 does not work" in err
 
 
+@pytest.mark.slow
 def test_the_simulation_on_ray_keeps_the_ledger_out_of_settings(
     tmp_path: Path, secret_url: str, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:

@@ -1,19 +1,16 @@
 """The live view: what a run records, and what is wrong with its ledger."""
 
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from fedprice.flower.watch import Watch
-from fedprice.market.ledger import Ledger
+from fedprice.market.ledger import Ledger, Refused
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
-from tests.market.markets import small_market
+from fedprice.market.offers import Proposal, Terms
+from tests.market.markets import commit, conditions, offered, paying, reveal, small_market
 
 MODEL = "ab" * 32
 
@@ -86,8 +83,8 @@ def old(path: Path) -> None:
     ("damage", "text"),
     [
         (scribbled, "market.db is damaged"),
-        (unreadable, "market.db is damaged: a message is not JSON"),
-        (other_content, "cannot be understood"),
+        (unreadable, "market.db is damaged at entry 3: a message is not JSON"),
+        (other_content, "is damaged at entry 8: hash must be"),
         (another_program, "the database of another program"),
         (old, "a ledger of the schema fedprice_0001"),
     ],
@@ -123,8 +120,8 @@ def test_damage_that_comes_later_is_told(tmp_path: Path) -> None:
 def test_refusals_are_told_with_their_reasons(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "market.db"))
     ledger.deposit("treasury", 10, "first")
-    ledger.open_run("run", 10, {"alice": Terms(10, LEVEL_ONE)}, rounds=2)
-    ledger.record_round("run", 0, model=MODEL, refused={"alice": "it is not finite."})
+    ledger.open_unsigned("run", 10, {"alice": Terms(10, LEVEL_ONE)}, rounds=2)
+    ledger.record_round("run", 0, model=MODEL, refused={"alice": Refused("it is not finite.")})
     watch, told = watched(tmp_path / "market.db")
     watch()
     assert told[-1] == "round 1: joined -, refused alice: it is not finite.; paid 0.000000"
@@ -132,33 +129,24 @@ def test_refusals_are_told_with_their_reasons(tmp_path: Path) -> None:
     ledger.close()
 
 
-def test_entries_that_carry_signatures_are_told_as_well() -> None:
-    """Conditions are in the offers, secrets in the opening, and more than a reason in refusals."""
-    contents: list[dict[str, Any]] = [
-        {"kind": "offer", "of": ["run", 0], "conditions": json.dumps({"rounds": 2})},
-        {"kind": "commit", "of": ["run", 0]},
-        {"kind": "open", "of": ["run"], "secrets": {"alice": ["ab", "cd"]}},
-        {
-            "kind": "round",
-            "of": ["run", 0],
-            "joined": {},
-            "missed": [],
-            "refused": {"alice": ["its norm is 9, above 5.", "ab", "9", "cd"]},
-        },
-    ]
-
-    class Signed:
-        def opening(self, run: str) -> object:
-            return contents[2] if run == "run" else None
-
-        def entries(self, run: str) -> list[SimpleNamespace]:
-            return [SimpleNamespace(content=content, postings=[]) for content in contents]
-
-    told: list[str] = []
-    watch = Watch("", "run", told.append)
-    watch._ledger = Signed()  # type: ignore[assignment]
+def test_offers_that_failed_and_clients_left_out_are_told(tmp_path: Path) -> None:
+    ledger = Ledger(str(tmp_path / "market.db"))
+    ledger.deposit("treasury", 100, "first")
+    terms = {"alice": paying(10), "bob": paying(20), "carol": paying(-5)}
+    bargain = offered(ledger, terms)
+    del terms["carol"]
+    again = {name: Proposal(own.price, own.level, own.level) for name, own in terms.items()}
+    bargain.offer(conditions(ledger, rounds=7, seed=1), again, "'carol' does not pay")
+    commit(bargain, "alice", terms["alice"])
+    bargain.close()
+    reveal(bargain)
+    bargain.open(50)
+    watch, told = watched(tmp_path / "market.db")
     watch()
     assert told == [
-        "1 clients agreed, for 2 rounds",
-        "round 1: joined -, refused alice: its norm is 9, above 5.; paid 0.000000",
+        "offered again: 'carol' does not pay",
+        "bob is not in it: it did not answer",
+        "1 client agreed, for 7 rounds",
     ]
+    watch.close()
+    ledger.close()

@@ -20,7 +20,7 @@ UPDATES = RNG.normal(size=(CLIENTS, SIZE)).astype(np.float32)
 
 def client(context: Context) -> Client:
     n = int(context.node_config["partition-id"])
-    key = simulation_key(1, f"client {n + 1}")
+    key = simulation_key(f"client {n + 1}")
     return Client(str(n + 1), key, int(SAMPLES[n]), float(COSTS[n]), value=5.0, grad_norm=1.0)
 
 
@@ -28,7 +28,7 @@ def train(message: Message, context: Context) -> Message:
     n = int(context.node_config["partition-id"])
     # A little of the round in it, or it would be refused as a copy of an earlier one.
     round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
-    update = UPDATES[n] * np.float32(1 + 1e-6 * round_)
+    update = UPDATES[n] * np.float32(1 + 1e-5 * round_)
     return Message(RecordDict({"arrays": to_record(["w"], [update])}), reply_to=message)
 
 
@@ -42,7 +42,7 @@ def app() -> ClientApp:
 
 def strategy(ledger: Ledger) -> Priced:
     return Priced(
-        ledger, "run", key=simulation_key(1, "server"), clients=CLIENTS, fund=True,
+        ledger, "run", key=simulation_key("server"), clients=CLIENTS, fund=True, seed=1,
         pricing=PostedPrice(budget=40.0, alpha=1.0), aggregator=HorvitzThompson(),
     )  # fmt: skip
 
@@ -55,9 +55,9 @@ def mean_and_error(rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     steps, before = [], ours._loop.vector
     for server_round in range(1, rounds + 1):
         sent = ours.configure_train(server_round, arrays, ConfigRecord(), grid)
-        ours.aggregate_train(server_round, grid.send_and_receive(sent))
+        arrays, _ = ours.aggregate_train(server_round, grid.send_and_receive(sent))
         steps.append(ours._loop.vector - before)
         before = ours._loop.vector
     taken = np.array(steps)
-    full = SAMPLES / SAMPLES.sum() @ UPDATES.astype(np.float64) * (1 + 0.5e-6 * rounds)
+    full = SAMPLES / SAMPLES.sum() @ UPDATES.astype(np.float64) * (1 + 0.5e-5 * rounds)
     return taken.mean(axis=0), taken.std(axis=0, ddof=1) / np.sqrt(rounds), full

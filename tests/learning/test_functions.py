@@ -349,11 +349,15 @@ def test_a_stopped_market_of_functions_ends_in_the_same_bits(
     }  # fmt: skip
     task = small_task()
     outcome = small_outcome(task)
-    with closing(Ledger("sqlite://")) as ledger:
+    with closing(Ledger("sqlite://", identity="ab" * 32)) as ledger:
         whole = simulate_market(task, outcome, ledger=ledger, **settings)
         hashes = ledger.verify().hashes
     for after in (3, 10):
-        with closing(Ledger(str(tmp_path / "market.db"))) as ledger, pytest.raises(StoppedError):
+        path = str(tmp_path / "market.db")
+        with (
+            closing(Ledger(path, identity="ab" * 32)) as ledger,
+            pytest.raises(StoppedError),
+        ):
             simulate_market(
                 small_task(), outcome, ledger=ledger, progress=stopping(after), **settings
             )

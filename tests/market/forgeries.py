@@ -5,8 +5,10 @@ import random
 import numpy as np
 
 from fedprice.errors import FedpriceError
-from fedprice.market.messages import Signed, SigningKey
-from fedprice.market.offers import Commitment, Commitments, Offer
+from fedprice.market.ledger import Ledger
+from fedprice.market.messages import Signed
+from fedprice.market.offers import Commitment, Offer, check_commitment
+from fedprice.market.simulation import simulation_key
 from fedprice.market.updates import Update, UpdateDesk, arrays_hash
 from tests.market.markets import small_agreement
 
@@ -31,15 +33,19 @@ def altered(signed: Signed, rng: random.Random) -> Signed:
 def forgeries(count: int, seed: int = 0) -> dict[str, int]:
     """Send forged offers, commitments and updates; count what went wrong."""
     rng = random.Random(seed)
-    agreement, keys = small_agreement()
+    ledger = Ledger("sqlite://")
+    ledger.deposit("treasury", 4_000_000, "budget")
+    agreement, keys = small_agreement(ledger)
+    ledger.close()
     names = list(keys)
-    server, mallory = SigningKey(bytes(32)), SigningKey(bytes([99]) * 32)
+    server, mallory = simulation_key("server"), simulation_key("mallory")
     offers = {name: deal.offer for name, deal in agreement.deals.items()}
     answers = {name: deal.commitment for name, deal in agreement.deals.items()}
     public = {name: key.public for name, key in keys.items()}
     good = np.arange(610, dtype=np.float32).reshape(10, 61) / 610
     holes = [np.full_like(good, odd) for odd in (np.nan, np.inf, -np.inf, 3e38)]
     strange = [*holes, good.T, good.astype(np.float64), good[:9], good * 1e9]
+    base = "ba" * 32  # the model that the round starts from
     found = {"sent": 0, "accepted": 0, "crashes": 0, "not finite": 0}
     for _ in range(count):
         name, other = rng.sample(names, 2)
@@ -50,30 +56,29 @@ def forgeries(count: int, seed: int = 0) -> dict[str, int]:
             if kind == 0:
                 altered(offers[name], rng).open(Offer, server.public)
             elif kind == 1:
-                desk = Commitments(offers, public, server.public)
-                desk.accept(name, altered(answers[name], rng), round_=0)
+                check_commitment(offers[name], altered(answers[name], rng), public[name])
             elif kind == 2:  # another's answer, or an answer in another's name
-                desk = Commitments(offers, public, server.public)
-                level = rng.randrange(1 << 32)
-                own = keys[other].sign(Commitment(offers[name].hash, level, "00" * 32, 1, "1"))
+                level, theirs = rng.randrange(1, 1 << 32), public[other].hex()
+                forged = Commitment(offers[name].hash, theirs, level, "00" * 32, 1, "1")
+                own = keys[other].sign(forged)
                 who, what = rng.choice([(name, own), (other, own), (name, answers[other])])
-                desk.accept(who, what, round_=0)
+                check_commitment(offers[who], what, public[who])
             else:
-                desk_ = UpdateDesk("run", agreement.schema, public, norm_cap=100.0)
+                desk_ = UpdateDesk("run", agreement.schema, public, dict.fromkeys(names, 100.0))
                 arrays = [good]
-                content = Update("run", name, 3, arrays_hash(arrays))
+                content = Update("run", name, 3, arrays_hash(arrays), base)
                 signed = keys[name].sign(content)
                 if kind == 3:
                     signed = altered(signed, rng)
                 elif kind == 4:
                     arrays = [np.asarray(rng.choice(strange))]
-                    signed = keys[name].sign(Update("run", name, 3, arrays_hash(arrays)))
+                    signed = keys[name].sign(Update("run", name, 3, arrays_hash(arrays), base))
                 else:
                     wrong = rng.choice([("ran", name, 3), ("run", other, 3), ("run", name, 2)])
                     key = rng.choice([keys[name], mallory, keys[other]])
                     run, who, round_ = wrong if key is keys[name] else ("run", name, 3)
-                    signed = key.sign(Update(run, who, round_, arrays_hash(arrays)))
-                desk_.accept(name, 3, signed, arrays)
+                    signed = key.sign(Update(run, who, round_, arrays_hash(arrays), base))
+                desk_.accept(name, 3, signed, arrays, base=base)
                 model = model + arrays[0]
             found["accepted"] += 1
         except FedpriceError:

@@ -26,6 +26,7 @@ POINTS = (
     "begin", "INSERT INTO entries", "INSERT INTO accounts", "INSERT INTO postings",
     "UPDATE accounts", "DELETE FROM states", "INSERT INTO states", "commit", "recorded",
 )  # fmt: skip
+IDENTITY = "ab" * 32  # so that ledgers can be compared
 TASK = small_task()
 OUTCOME = small_outcome(TASK.federation)
 
@@ -62,7 +63,7 @@ def live(url: str, point: str | None, nth: int, pipe: int) -> None:
     event.listen(sqlalchemy.Engine, "begin", lambda _: reach("begin"))
     event.listen(sqlalchemy.Engine, "commit", lambda _: reach("commit"))
     event.listen(sqlalchemy.Engine, "after_cursor_execute", ran)
-    ledger = Ledger(url)
+    ledger = Ledger(url, identity=IDENTITY)
     market(ledger, recorded)
     ledger.close()
 
@@ -110,7 +111,7 @@ def fresh(url: str) -> str:
 
 def main(url: str, kills: int, seed: int = 0) -> dict[str, Any]:
     rng = np.random.default_rng(seed)
-    reference = Ledger("sqlite://")
+    reference = Ledger("sqlite://", identity=IDENTITY)
     model = market(reference)
     hashes = reference.verify().hashes
     reference.close()
@@ -128,7 +129,7 @@ def main(url: str, kills: int, seed: int = 0) -> dict[str, Any]:
             if died:
                 found["kills"] += 1
                 found["points"][where] = found["points"].get(where, 0) + 1
-            ledger = Ledger(here)
+            ledger = Ledger(here, identity=IDENTITY)
             try:
                 chain = ledger.verify().hashes
                 kinds = [entry.content["kind"] for entry in ledger.entries()]

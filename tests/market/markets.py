@@ -7,10 +7,21 @@ from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
 from fedprice.learning import LogisticRegression, Training
 from fedprice.market.agreement import Agreement
+from fedprice.market.bargain import Bargain
+from fedprice.market.coins import own_secret
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
-from fedprice.market.simulation import agree, simulate_market
+from fedprice.market.money import LEVEL_ONE, MICRO, micro_units, price_units
+from fedprice.market.offers import FOREVER, Conditions, Proposal, Terms, answer
+from fedprice.market.simulation import (
+    agree,
+    simulate_market,
+    simulation_key,
+    simulation_nonce,
+)
+from fedprice.market.terms import largest_weight
 from fedprice.rounds import History
+from fedprice.verify import LONGEST_GAP
 
 ROUNDS = 12
 TRAINING = Training(local_steps=4, batch=8)
@@ -50,19 +61,82 @@ def small_market(
     )
 
 
-def small_agreement() -> tuple[Agreement, dict[str, SigningKey]]:
-    """What the four signed, and their keys."""
-    federation = small_federation()
-    keys = {name: SigningKey(bytes([i + 1]) * 32) for i, name in enumerate(NAMES)}
+SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)], ["weights"])
+NEVER, ALWAYS = 1, LEVEL_ONE  # a coin of the least level shows heads once in four billion times
+
+
+def conditions(
+    ledger: Ledger, run: str = "run", *, rounds: int = ROUNDS, seed: int = 0, **other: object
+) -> Conditions:
+    """What offers of a run have in common."""
+    usual: dict[str, object] = {
+        "ledger": ledger.identity, "server": simulation_key("server").public.hex(), "run": run,
+        "follows": "", "rounds": rounds, "run_rounds": rounds, "unit": ledger.unit,
+        "schema": SCHEMA.content(), "task": "0" * 64, "model": "0" * 64, "max_weight": "1000",
+        "longest_gap": LONGEST_GAP, "nonce": simulation_nonce(seed, run), "expires": FOREVER,
+    }  # fmt: skip
+    return Conditions(**usual | other)  # type: ignore[arg-type]
+
+
+def keys_of(names: list[str]) -> dict[str, SigningKey]:
+    return {name: simulation_key(f"client {name}") for name in names}
+
+
+def paying(payment: int, level: int = NEVER) -> Terms:
+    """Terms that earn exactly this payment."""
+    return Terms(price_units(payment, level), level)
+
+
+def offered(ledger: Ledger, terms: dict[str, Terms], run: str = "run", rounds: int = 7) -> Bargain:
+    """A bargain in which these terms are offered."""
+    server = simulation_key("server")
+    ledger.use_key(server)
+    bargain = Bargain(ledger, server, run)
+    proposals = {name: Proposal(own.price, own.level, own.level) for name, own in terms.items()}
+    bargain.offer(conditions(ledger, run, rounds=rounds), proposals)
+    return bargain
+
+
+def commit(bargain: Bargain, name: str, terms: Terms) -> None:
+    key = simulation_key(f"client {name}")
+    own = answer(key, bargain.offers[name], terms.level, samples=terms.samples, grad_norm=2.0)
+    bargain.commit(name, own, key.public)
+
+
+def reveal(bargain: Bargain) -> None:
+    for name in bargain.rosters():
+        private = simulation_key(f"client {name}").private
+        bargain.reveal(name, own_secret(private, bargain.offers[name].hash))
+
+
+def agreed(
+    ledger: Ledger, budget: int, terms: dict[str, Terms], run: str = "run", rounds: int = 7
+) -> Agreement:
+    """Open a run on these very terms, signed by everybody."""
+    bargain = offered(ledger, terms, run, rounds)
+    for name, own in terms.items():
+        commit(bargain, name, own)
+    bargain.close()
+    reveal(bargain)
+    return bargain.open(budget)
+
+
+def small_agreement(
+    ledger: Ledger, norm_cap: float = float("inf")
+) -> tuple[Agreement, dict[str, SigningKey]]:
+    """What the four signed, the run open and paid for, and their keys."""
+    federation, keys = small_federation(), keys_of(NAMES)
+    outcome, server = small_outcome(federation), simulation_key("server")
+    ledger.use_key(server)
+    ledger.deposit("client:dora-dorothea", 20 * MICRO, "own")
     agreement = agree(
-        small_outcome(federation),
-        run="run",
-        rounds=ROUNDS,
-        unit="CREDIT",
-        server=SigningKey(bytes(32)),
-        keys=keys,
+        ledger,
+        outcome,
+        server,
+        keys,
+        conditions=conditions(ledger, max_weight=f"{largest_weight(outcome):.6g}"),
+        budget=micro_units(4.0),
         samples=federation.samples,
-        schema=ModelSchema.of([np.zeros((10, 61), np.float32)], ["weights"]),
-        task="0" * 64,
+        norm_cap=norm_cap,
     )
     return agreement, keys

@@ -27,11 +27,11 @@ def random_operations(ledger: Ledger, count: int, seed: int = 4) -> dict[str, in
                 ledger.deposit(account, rng.randrange(1, 10**7), str(rng.randrange(count)))
             elif kind < 0.2:
                 terms = {
-                    name: Terms(rng.randrange(-(10**6), 10**6), rng.randrange(LEVEL_ONE))
+                    name: Terms(rng.randrange(-(10**4), 10**6), rng.randrange(LEVEL_ONE))
                     for name in rng.sample(NAMES, rng.randrange(1, 6))
                 }
                 run = f"r{step}" if rng.random() < 0.9 else run
-                ledger.open_run(run, rng.randrange(10**7), terms, rounds=ROUNDS)
+                ledger.open_unsigned(run, rng.randrange(10**7), terms, rounds=ROUNDS)
                 recent[slot] = (run, 0)
             elif kind < 0.3:
                 ledger.settle(run)

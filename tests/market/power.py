@@ -168,12 +168,13 @@ def _give(names: dict[str, File], name: str, file: File | None) -> None:
 def life(folder: Path, log: Path, reference: str) -> None:
     """Be the market, from wherever its ledger ends; report a deposit (0) and each round."""
     from fedprice.market.ledger import Ledger
+    from fedprice.market.simulation import simulation_key
     from tests.market.kills import market
 
     disk = ctypes.CDLL(None)
     disk.disk_record(str(folder).encode(), str(log).encode())
     reports = os.open(folder / REPORTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    ledger = Ledger(str(folder / "market.db"))
+    ledger = Ledger(str(folder / "market.db"), key=simulation_key("server"))
     ledger.deposit("treasury", 5, reference)
     os.write(reports, bytes([0]))
 

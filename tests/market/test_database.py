@@ -368,9 +368,11 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.db", "notes.txt"]
 
 
-def test_no_postgresql_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["full", "locked", "readonly", "malformed"])
+def test_no_postgresql_there(tmp_path: Path, name: str) -> None:
+    """Whatever the directory is called: a word in its name is no reason."""
     with pytest.raises(LedgerError, match="does not work: "):
-        Ledger(f"postgresql+psycopg:///market?host={tmp_path}")
+        Ledger(f"postgresql+psycopg:///market?host={tmp_path / name}")
 
 
 def test_a_read_only_database_can_be_read(tmp_path: Path) -> None:
@@ -459,7 +461,7 @@ def test_a_full_disk_leaves_no_partial_round_and_the_run_goes_on(tmp_path: Path)
     path = tmp_path / "market.db"
     ledger = Ledger(str(path))
     ledger.deposit("treasury", 10**7, "first")
-    ledger.open_run("run", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=40)
+    ledger.open_unsigned("run", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=40)
     ledger.close()
     command = [sys.executable, "-c", FILL, str(path), "400000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -498,10 +500,10 @@ def test_names_that_cannot_be_shown(name: str) -> None:
     with pytest.raises(InputError, match="1 to 200 printable characters"):
         ledger.deposit(f"client:{name}", 5, "first")
     with pytest.raises(InputError, match="1 to 200 printable characters"):
-        ledger.open_run(name, 0, {}, rounds=1)
+        ledger.open_unsigned(name, 0, {}, rounds=1)
     with pytest.raises(InputError, match="1 to 200 printable characters"):
-        ledger.open_run("run", 0, {name: Terms(0, 0)}, rounds=1)
-    with pytest.raises(InputError, match="deposits go to treasury or client"):
+        ledger.open_unsigned("run", 0, {name: Terms(0, 0)}, rounds=1)
+    with pytest.raises(InputError, match="an account must be treasury or client:NAME"):
         ledger.deposit("escrow:run", 5, "first")
     assert len(ledger.verify().hashes) == 1
 

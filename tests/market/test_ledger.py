@@ -13,23 +13,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from fedprice.errors import FedpriceError
-from fedprice.market.ledger import Ledger, LedgerError
+from fedprice.market.ledger import Delivered, Ledger, LedgerError, Refused
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import MOST_MONEY, Terms
+from fedprice.market.offers import Terms
+from fedprice.market.simulation import simulation_key
+from fedprice.verify import LARGEST
+from tests.market.markets import NEVER, agreed, paying
 from tests.market.operations import random_operations
 
 MODEL = "ab" * 32
-TERMS = {
-    "alice": Terms(8_000_001, LEVEL_ONE // 2),
-    "bob": Terms(-3_000_000, LEVEL_ONE // 3),
-    "carol": Terms(0, LEVEL_ONE),
-}
+TERMS = {"alice": paying(4_000_001), "bob": paying(-1_000_000), "carol": paying(0)}
 
 
 def opened(ledger: Ledger, rounds: int = 7) -> Ledger:
     ledger.deposit("treasury", 10_000_000, "start")
     ledger.deposit("client:bob", 2_000_000, "own")
-    ledger.open_run("run", 4_000_000, TERMS, rounds=rounds)
+    agreed(ledger, 4_000_000, TERMS, rounds=rounds)
     return ledger
 
 
@@ -46,17 +45,40 @@ def test_a_run_pays_exactly_what_was_agreed(ledger: Ledger) -> None:
         "treasury": 10_000_000 - pay + owed,
         "world": -12_000_000,
     }
-    assert len(ledger.verify().hashes) == 1 + 2 + 1 + 7 + 1
+    # beginning, the server's key, deposits, offers, commitments, opening, rounds, settlement
+    assert len(ledger.verify().hashes) == 1 + 1 + 2 + 1 + 1 + 1 + 7 + 1
 
 
-def test_broken_words_earn_nothing_and_an_early_end_refunds_payers(ledger: Ledger) -> None:
+def test_skipped_heads_are_not_paid_and_delivered_ones_in_proportion(ledger: Ledger) -> None:
+    """Tails were paid to whoever skipped its heads: skipping paid."""
+    ledger.deposit("treasury", 10_000_000, "start")
+    pay = 4_000_001
+    ledger.open_unsigned("run", pay, {"alice": Terms(pay, LEVEL_ONE)}, rounds=7)
+    update = [
+        Delivered("ab" * 32, repr(float(gap)), "1") for gap in (4, 1, 1)
+    ]  # three heads skipped: the next one counts for four
+    paid = []
+    for r in range(7):
+        missed = ["alice"] if r in (1, 3) else []
+        refused = {"alice": Refused("not finite")} if r == 2 else {}
+        joined = {"alice": update[r - 4]} if r in (4, 5) else {}
+        ledger.record_round("run", r, model=MODEL, missed=missed, refused=refused, joined=joined)
+        paid.append(ledger.balance("client:alice"))
+    whole = [pay * 1 // 7, 0, 0, 0, pay * 5 // (7 * 4), pay * 6 * 2 // (7 * 5), pay * 2 // 5]
+    assert paid == [max(whole[: r + 1]) for r in range(7)]
+    ledger.settle("run")
+    assert ledger.balance("client:alice") == pay * 2 // 5
+    assert ledger.balance("treasury") == 10_000_000 - pay * 2 // 5
+    ledger.verify()
+
+
+def test_an_early_end_refunds_payers(ledger: Ledger) -> None:
     opened(ledger)
-    ledger.record_round("run", 0, model=MODEL, missed=["alice"])
-    ledger.record_round("run", 1, model=MODEL, refused={"alice": "not finite"})
-    ledger.record_round("run", 2, model=MODEL)  # tails: it kept its word
+    for r in range(3):
+        ledger.record_round("run", r, model=MODEL)
     ledger.settle("run")
     pay, owed = TERMS["alice"].payment, -TERMS["bob"].payment
-    assert ledger.balance("client:alice") == pay * 3 // 7 - pay * 2 // 7
+    assert ledger.balance("client:alice") == pay * 3 // 7
     assert ledger.balance("client:bob") == 2_000_000 - owed + owed * 4 // 7
     assert ledger.balance("escrow:run") == 0
     ledger.verify()
@@ -68,9 +90,8 @@ def test_again_is_nothing_and_otherwise_is_an_error(ledger: Ledger) -> None:
     before = list(ledger.entries())
     ledger.record_round("run", 0, model=MODEL)
     ledger.deposit("treasury", 10_000_000, "start")
-    ledger.open_run("run", 4_000_000, TERMS, rounds=7)
     assert list(ledger.entries()) == before
-    for other in ({"missed": ["alice"]}, {"refused": {"alice": "x"}}):
+    for other in ({"missed": ["alice"]}, {"refused": {"alice": Refused("x")}}):
         with pytest.raises(
             LedgerError, match="round 1 of run 'run' is recorded already, with other"
         ):
@@ -78,8 +99,8 @@ def test_again_is_nothing_and_otherwise_is_an_error(ledger: Ledger) -> None:
     with pytest.raises(LedgerError, match="is recorded already, with other content"):
         ledger.deposit("treasury", 10_000_001, "start")
     with pytest.raises(LedgerError, match="is recorded already, with other content"):
-        ledger.open_run("run", 4_000_000, TERMS, rounds=8)
-    with pytest.raises(LedgerError, match=r"round 3 of run 'run' cannot follow: 1 of 7"):
+        ledger.open_unsigned("run", 4_000_000, {}, rounds=8)
+    with pytest.raises(LedgerError, match=r"round 3 of run 'run': it does not follow: 1 of 7"):
         ledger.record_round("run", 2, model=MODEL)
     ledger.settle("run")
     ledger.settle("run")
@@ -89,16 +110,24 @@ def test_again_is_nothing_and_otherwise_is_an_error(ledger: Ledger) -> None:
 
 def test_no_more_than_there_is(ledger: Ledger) -> None:
     ledger.deposit("treasury", 3_000_000, "start")
-    with pytest.raises(LedgerError, match="treasury has 3000000 micro-units; 4000000 are needed"):
-        ledger.open_run("run", 4_000_000, {"alice": Terms(1, LEVEL_ONE)}, rounds=2)
-    with pytest.raises(LedgerError, match="client:bob has 0 micro-units"):
-        ledger.open_run("run", 10, {"bob": Terms(-5, LEVEL_ONE)}, rounds=2)
-    with pytest.raises(LedgerError, match=r"needs 11 micro-units .* its budget is 10"):
-        ledger.open_run("run", 10, {"alice": Terms(11, LEVEL_ONE)}, rounds=2)
+    with pytest.raises(LedgerError, match="overdraws treasury: 3000000 micro-units are there, 4"):
+        ledger.open_unsigned("run", 4_000_000, {"alice": Terms(1, LEVEL_ONE)}, rounds=2)
+    with pytest.raises(LedgerError, match=r"promises 11 micro-units; its budget is 10"):
+        ledger.open_unsigned("run", 10, {"alice": Terms(11, LEVEL_ONE)}, rounds=2)
     with pytest.raises(LedgerError, match="has no run 'rum'"):
         ledger.settle("rum")
     assert ledger.balances() == {"treasury": 3_000_000, "world": -3_000_000}
     assert len(ledger.verify().hashes) == 2
+    with pytest.raises(LedgerError, match="overdraws client:bob: 0 micro-units are there, 5 are"):
+        agreed(ledger, 10, {"bob": paying(-5)})
+    assert ledger.balances() == {"treasury": 3_000_000, "world": -3_000_000}
+
+
+def test_a_run_that_nobody_signed_takes_no_clients_money(ledger: Ledger) -> None:
+    ledger.deposit("client:bob", 50, "own")
+    with pytest.raises(LedgerError, match="price must lie between 0 and"):
+        ledger.open_unsigned("run", 10, {"bob": Terms(-5, LEVEL_ONE)}, rounds=2)
+    assert ledger.balance("client:bob") == 50
 
 
 @pytest.mark.parametrize("done", range(4))
@@ -106,8 +135,7 @@ def test_a_run_can_be_settled_after_any_round(ledger: Ledger, done: int) -> None
     """Payers' refunds and payees' shares are rounded so that the escrow suffices."""
     for name in "bc":
         ledger.deposit(f"client:{name}", 50, "own")
-    terms = {"a": Terms(100, LEVEL_ONE), "b": Terms(-50, LEVEL_ONE), "c": Terms(-50, LEVEL_ONE)}
-    ledger.open_run("run", 0, terms, rounds=3)
+    agreed(ledger, 0, {"a": paying(100), "b": paying(-50), "c": paying(-50)}, rounds=3)
     for r in range(done):
         ledger.record_round("run", r, model=MODEL)
     ledger.settle("run")
@@ -120,10 +148,10 @@ def test_a_run_can_be_settled_after_any_round(ledger: Ledger, done: int) -> None
 def test_what_payers_bring_stays_until_the_run_is_settled(ledger: Ledger) -> None:
     """A server that earns cannot spend what it may have to give back."""
     ledger.deposit("client:b", 100, "own")
-    ledger.open_run("run", -60, {"b": Terms(-100, LEVEL_ONE)}, rounds=2)
+    agreed(ledger, -60, {"b": paying(-100)}, rounds=2)
     assert ledger.balance("treasury") == 0
-    with pytest.raises(LedgerError, match="treasury has 0"):
-        ledger.open_run("other", 60, {}, rounds=1)
+    with pytest.raises(LedgerError, match="overdraws treasury: 0 micro-units"):
+        ledger.open_unsigned("other", 60, {}, rounds=1)
     ledger.settle("run")
     assert ledger.balance("client:b") == 100
 
@@ -134,8 +162,8 @@ def test_whole_numbers_only(ledger: Ledger, wrong: Any) -> None:
     before = [entry.hash for entry in ledger.entries()]
     for attempt in (
         partial(ledger.deposit, "treasury", wrong, "x"),
-        partial(ledger.open_run, "r", wrong, {}, rounds=1),
-        partial(ledger.open_run, "r", 0, {}, rounds=wrong),
+        partial(ledger.open_unsigned, "r", wrong, {}, rounds=1),
+        partial(ledger.open_unsigned, "r", 0, {}, rounds=wrong),
         partial(ledger.record_round, "run", wrong, model=MODEL),
         partial(ledger.record_round, "run", 0, model=wrong),
     ):
@@ -170,14 +198,14 @@ def test_verification_sees_one_moment(url: str) -> None:
 
 
 def test_money_stays_within_whole_numbers(ledger: Ledger) -> None:
-    ledger.deposit("treasury", MOST_MONEY - 5, "all")
+    ledger.deposit("treasury", LARGEST - 5, "all")
     for amount in (6, 10**30):
-        with pytest.raises(LedgerError, match="holds at most"):
+        with pytest.raises(LedgerError, match=r"overdraws world|amount must lie between"):
             ledger.deposit("treasury", amount, "more")
-    ledger.open_run("run", MOST_MONEY - 5, {"a": Terms(MOST_MONEY - 5, LEVEL_ONE)}, rounds=2)
+    ledger.open_unsigned("run", LARGEST - 5, {"a": Terms(LARGEST - 5, LEVEL_ONE)}, rounds=2)
     for r in range(2):
         ledger.record_round("run", r, model=MODEL)
-    assert ledger.balance("client:a") == MOST_MONEY - 5
+    assert ledger.balance("client:a") == LARGEST - 5
     ledger.verify()
     with pytest.raises(FedpriceError, match="`level` must be a whole number"):
         Terms(1, LEVEL_ONE + 1)
@@ -193,7 +221,7 @@ def test_a_state_is_that_of_the_last_round(ledger: Ledger) -> None:
 
 
 def test_unknown_clients_are_named(ledger: Ledger) -> None:
-    with pytest.raises(LedgerError, match="Did you mean 'alice'"):
+    with pytest.raises(LedgerError, match="names 'alise', which is not in the run"):
         opened(ledger).record_round("run", 0, model=MODEL, missed=["alise"])
 
 
@@ -214,6 +242,8 @@ class Books(RuleBasedStateMachine):
         self.balances: dict[str, int] = {}
         self.runs: dict[str, tuple[int, dict[str, Terms], int, bool]] = {}
         self.deposits: dict[tuple[str, str], int] = {}
+        self.misses: dict[str, dict[str, int]] = {}
+        self.paid: dict[str, dict[str, int]] = {}
 
     def move(self, account: str, amount: int) -> None:
         self.balances[account] = self.balances.get(account, 0) + amount
@@ -242,7 +272,10 @@ class Books(RuleBasedStateMachine):
         rounds=st.integers(1, 4),
     )
     def open_run(self, run: str, budget: int, prices: dict[str, int], rounds: int) -> None:
-        terms = {name: Terms(price, LEVEL_ONE) for name, price in prices.items()}
+        """Run p is one that nobody signed, in run q there may be payers."""
+        if run == "p":
+            prices = {name: abs(price) for name, price in prices.items()}
+        terms = {name: paying(p, LEVEL_ONE if run == "p" else NEVER) for name, p in prices.items()}
         owed = {f"client:{n}": -p for n, p in prices.items() if p < 0}
         possible = (
             run not in self.runs
@@ -250,21 +283,28 @@ class Books(RuleBasedStateMachine):
             and budget <= max(0, self.balances.get("treasury", 0))
             and all(self.balances.get(account, 0) >= due for account, due in owed.items())
         )
+        if run == "q" and not (possible and prices):
+            return  # offers would remain
         if possible:
-            self.ledger.open_run(run, budget, terms, rounds=rounds)
+            if run == "p":
+                self.ledger.open_unsigned(run, budget, terms, rounds=rounds)
+            else:
+                agreed(self.ledger, budget, terms, run, rounds)
             self.runs[run] = (rounds, terms, 0, False)
+            self.misses[run] = dict.fromkeys(terms, 0)
+            self.paid[run] = dict.fromkeys(terms, 0)
             self.move("treasury", -max(budget, 0))
             self.move(f"escrow:{run}", max(budget, 0) + sum(owed.values()))
             for account, due in owed.items():
                 self.move(account, -due)
         elif run not in self.runs:
             with pytest.raises(LedgerError):
-                self.ledger.open_run(run, budget, terms, rounds=rounds)
+                self.ledger.open_unsigned(run, budget, terms, rounds=rounds)
 
     @rule(run=st.sampled_from("pq"), missed=st.sets(st.sampled_from("abc")), skip=st.booleans())
     def record(self, run: str, missed: set[str], skip: bool) -> None:
         rounds, terms, done, settled = self.runs.get(run, (0, {}, 0, False))
-        names = [name for name in missed if name in terms]
+        names = [name for name in missed if name in terms and run == "p"]
         if skip or settled or done >= rounds:
             with pytest.raises(LedgerError):
                 self.ledger.record_round(run, done + skip, model=MODEL, missed=names)
@@ -272,10 +312,13 @@ class Books(RuleBasedStateMachine):
         self.ledger.record_round(run, done, model=MODEL, missed=names)
         self.runs[run] = (rounds, terms, done + 1, settled)
         for name, own in terms.items():
-            if own.price > 0 and name not in names:
-                share = own.price * (done + 1) // rounds - own.price * done // rounds
-                self.move(f"client:{name}", share)
-                self.move(f"escrow:{run}", -share)
+            self.misses[run][name] += name in names
+            # No head was ever delivered: all or nothing.
+            due = 0 if self.misses[run][name] else own.payment * (done + 1) // rounds
+            share = max(0, due - self.paid[run][name])
+            self.paid[run][name] += share
+            self.move(f"client:{name}", share)
+            self.move(f"escrow:{run}", -share)
 
     @rule(run=st.sampled_from("pq"))
     def settle(self, run: str) -> None:
@@ -288,8 +331,8 @@ class Books(RuleBasedStateMachine):
         if not settled:
             self.runs[run] = (rounds, terms, done, True)
             for name, own in terms.items():
-                if own.price < 0:
-                    back = -own.price * (rounds - done) // rounds
+                if own.payment < 0:
+                    back = -own.payment * (rounds - done) // rounds
                     self.move(f"client:{name}", back)
                     self.move(f"escrow:{run}", -back)
             self.move("treasury", self.balances.get(f"escrow:{run}", 0))
@@ -336,20 +379,22 @@ def test_eight_writers_at_once(url: str) -> None:
 
 
 CHANGES = [
-    "UPDATE entries SET content = replace(content, 'alice', 'alicf') WHERE number = 4",
+    "UPDATE entries SET content = replace(content, 'alice', 'alicf') WHERE number = 5",
     "UPDATE entries SET hash = replace(hash, 'a', 'b') WHERE number = 2",
+    "UPDATE entries SET signature = replace(signature, 'a', 'b') WHERE number = 8",
+    "UPDATE entries SET signature = '' WHERE number = 8",
     "UPDATE entries SET key = '[]' WHERE number = 1",
-    "UPDATE entries SET run = 'other' WHERE number = 5",
-    "UPDATE entries SET round = 3 WHERE number = 5",
-    "UPDATE entries SET number = 9 WHERE number = 5",
-    "UPDATE entries SET content = x'00' WHERE number = 5",
+    "UPDATE entries SET run = 'other' WHERE number = 8",
+    "UPDATE entries SET round = 3 WHERE number = 8",
+    "UPDATE entries SET number = 9 WHERE number = 8",
+    "UPDATE entries SET content = x'00' WHERE number = 8",
     "DELETE FROM entries WHERE number = 2",
-    "DELETE FROM entries WHERE number = 5",
-    "UPDATE postings SET amount = amount + 1 WHERE entry = 5",
-    "UPDATE postings SET account = 0 WHERE entry = 5 AND line = 1",
-    "UPDATE postings SET entry = 6 WHERE entry = 5",
-    "UPDATE postings SET line = 7 WHERE entry = 5 AND line = 0",
-    "DELETE FROM postings WHERE entry = 5",
+    "DELETE FROM entries WHERE number = 8",
+    "UPDATE postings SET amount = amount + 1 WHERE entry = 8",
+    "UPDATE postings SET account = 0 WHERE entry = 8 AND line = 1",
+    "UPDATE postings SET entry = 6 WHERE entry = 8",
+    "UPDATE postings SET line = 7 WHERE entry = 8 AND line = 0",
+    "DELETE FROM postings WHERE entry = 8",
     "UPDATE accounts SET balance = balance + 1 WHERE name = 'client:alice'",
     "UPDATE accounts SET balance = 0.5 WHERE name = 'client:alice'",
     "DELETE FROM accounts WHERE name = 'world'",
@@ -375,7 +420,7 @@ def open_and_verify(url: str) -> None:
 def test_changes_do_not_go_unnoticed(tmp_path: Path) -> None:
     """Each stored field of a ledger, changed by hand, is found."""
     path = tmp_path / "market.db"
-    ledger = opened(Ledger(f"sqlite:///{path}"))
+    ledger = opened(Ledger(f"sqlite:///{path}", identity="ab" * 32))
     ledger.record_round("run", 0, model=MODEL, state=b"what the run needs")
     ledger.verify()
     ledger.close()
@@ -412,7 +457,7 @@ def test_changes_do_not_go_unnoticed_on_postgresql(postgres: str) -> None:
         engine.dispose()
         here = address.set(database=f"changed{number}")
         url = here.render_as_string(hide_password=False)
-        ledger = opened(Ledger(url))
+        ledger = opened(Ledger(url, identity="ab" * 32))
         ledger.record_round("run", 0, model=MODEL, state=b"what the run needs")
         ledger.verify()
         ledger.close()
@@ -439,7 +484,7 @@ def test_a_ledger_cut_short_is_known_by_its_head(tmp_path: Path) -> None:
     ledger = opened(Ledger(str(path)))
     ledger.close()
     before = path.read_bytes()
-    ledger = Ledger(str(path))
+    ledger = Ledger(str(path), key=simulation_key("server"))
     ledger.record_round("run", 0, model=MODEL)
     head = ledger.verify().hashes[-1]
     ledger.close()
@@ -447,7 +492,7 @@ def test_a_ledger_cut_short_is_known_by_its_head(tmp_path: Path) -> None:
     ledger = Ledger(str(path))
     ledger.verify()
     with pytest.raises(LedgerError, match="cut short or written anew"):
-        ledger.verify(head=head)
+        ledger.verify(head)
     ledger.close()
 
 

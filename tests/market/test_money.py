@@ -10,15 +10,13 @@ from fedprice import InputError
 from fedprice.market.money import (
     LEVEL_ONE,
     MICRO,
-    accrued,
     level_units,
     micro_units,
     payment_units,
     price_units,
     whole_payments,
 )
-
-totals = st.integers(-(10**15), 10**15)
+from fedprice.verify import due
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=50), st.integers(-2, 2))
@@ -36,13 +34,53 @@ def test_a_level_earns_exactly_its_payment(payment: int, level: int) -> None:
     assert payment_units(price_units(payment, level), level) == payment
 
 
-@given(totals, st.integers(1, 5000), st.data())
-def test_rounds_add_up(total: int, rounds: int, data: st.DataObject) -> None:
-    assert accrued(total, rounds, 0) == 0
-    assert accrued(total, rounds, rounds) == total
-    done = data.draw(st.integers(0, rounds - 1))
-    share = accrued(total, rounds, done + 1) - accrued(total, rounds, done)
-    assert abs(share - Fraction(total, rounds)) < 1
+Round = tuple[bool, bool]  # whether the coin shows heads, and whether an update was accepted
+
+
+def run_pay(payment: int, rounds: list[Round]) -> list[tuple[int, int]]:
+    """What a client has been paid after each round, and its due; checks the rule on the way."""
+    paid = heads = delivered = 0
+    course = []
+    for done, (head, accepted) in enumerate(rounds, start=1):
+        heads, delivered = heads + head, delivered + (head and accepted)
+        owed = due(payment, len(rounds), done, heads, delivered)
+        paid += max(0, owed - paid)
+        course.append((paid, owed))
+    return course
+
+
+payments = st.integers(0, 10**15)
+any_rounds = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
+
+
+@given(payments, any_rounds)
+def test_honest_clients_earn_the_accrual_to_the_unit(payment: int, rounds: list[Round]) -> None:
+    honest = run_pay(payment, [(head, True) for head, _ in rounds])
+    expected = [payment * (r + 1) // len(rounds) for r in range(len(rounds))]
+    assert [paid for paid, _ in honest] == expected
+
+
+@given(payments, any_rounds)
+def test_pay_is_never_above_the_accrual_and_never_taken_back(
+    payment: int, rounds: list[Round]
+) -> None:
+    """And over a run it lies between the share that was delivered and the whole payment."""
+    before = 0
+    for done, (paid, owed) in enumerate(run_pay(payment, rounds), start=1):
+        assert max(before, owed) <= paid <= payment * done // len(rounds)
+        before = paid
+    heads = sum(head for head, _ in rounds)
+    delivered = sum(head and accepted for head, accepted in rounds)
+    share = Fraction(delivered, heads) if heads else Fraction(1)
+    assert payment * share - 1 < before <= payment
+
+
+def test_tails_do_not_pay_a_client_that_skips_its_heads() -> None:
+    """Level ½, 10 rounds: shares of rounds paid 500 for never delivering; now the first wait."""
+    rounds = [(r % 2 == 1, False) for r in range(10)]
+    assert run_pay(1000, rounds)[-1][0] == 100  # until the first head shows that it skips
+    half = [(r % 2 == 1, r < 6) for r in range(10)]
+    assert run_pay(1000, half)[-1][0] == 700  # three of five, and the wait before the fourth
 
 
 @given(st.floats(0, 1))

@@ -1,7 +1,6 @@
 """Offers and commitments: binding, and refused with a reason when anything is off."""
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -10,77 +9,168 @@ from hypothesis import strategies as st
 
 from fedprice import InputError
 from fedprice.market.canonical import canonical_bytes, parsed
-from fedprice.market.coins import secret_hash
-from fedprice.market.messages import ModelSchema, RefusedError, Signed, SigningKey
+from fedprice.market.coins import own_secret, secret_hash
+from fedprice.market.ledger import Ledger, LedgerError
+from fedprice.market.messages import ModelSchema, RefusedError, Signed
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Commitment, Commitments, Offer, Terms, make_offers
+from fedprice.market.offers import (
+    Commitment,
+    Offer,
+    Proposal,
+    Terms,
+    check_commitment,
+    make_offers,
+)
+from fedprice.market.simulation import simulation_key
+from tests.market.markets import (
+    SCHEMA,
+    agreed,
+    commit,
+    conditions,
+    offered,
+    paying,
+    reveal,
+)
 
-SERVER, ALICE, BOB = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
-SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)])
+SERVER, ALICE, BOB = (simulation_key(name) for name in ("server", "client alice", "client bob"))
+CONDITIONS = conditions(Ledger("sqlite://", identity="ab" * 32))
 OFFER = Offer(
-    run="run-1", client="alice", follows="", price=-3_000_000, level_cap=LEVEL_ONE // 2,
-    rounds=100, run_rounds=100, deadline=0, unit="CREDIT", schema=SCHEMA.content(),
-    task="0" * 64, impact="0.5",
-    coin_hash=secret_hash(bytes(32)),
+    conditions=CONDITIONS.hash, client="alice", price=-3_000_000, level_cap=LEVEL_ONE // 2,
+    level_floor=5, norm_cap="", impact="0.5", coin_hash=secret_hash(bytes(32)),
 )  # fmt: skip
-OFFERS = {
-    "alice": SERVER.sign(OFFER),
-    "bob": SERVER.sign(replace(OFFER, client="bob", price=5)),
-}
-KEYS = {"alice": ALICE.public, "bob": BOB.public}
-
-
-def desk() -> Commitments:
-    return Commitments(OFFERS, KEYS, SERVER.public)
+OFFERS = {"alice": SERVER.sign(OFFER), "bob": SERVER.sign(replace(OFFER, client="bob", price=5))}
 
 
 def answer(offer: str = "alice", level: int = 7) -> Commitment:
-    return Commitment(OFFERS[offer].hash, level, "ab" * 32, 100, "1.5")
+    return Commitment(OFFERS[offer].hash, ALICE.public.hex(), level, "ab" * 32, 100, "1.5")
+
+
+def accept(signed: Signed) -> Commitment:
+    return check_commitment(OFFERS["alice"], signed, ALICE.public)
 
 
 def test_a_commitment_binds() -> None:
-    book = desk()
-    assert book.accept("alice", ALICE.sign(answer()), round_=0).level == 7
-    assert book.accept("bob", BOB.sign(answer("bob", LEVEL_ONE // 2)), round_=0)
-    assert set(book.accepted) == {"alice", "bob"}
+    assert accept(ALICE.sign(answer())).level == 7
 
 
 @pytest.mark.parametrize(
-    ("client", "signed", "round_", "reason"),
+    ("signed", "reason"),
     [
-        ("carol", ALICE.sign(answer()), 0, "has no registered key"),
-        ("alice", BOB.sign(answer()), 0, "another key than the one registered"),
-        ("alice", ALICE.sign(answer("bob")), 0, "answers the offer to another client"),
-        ("alice", ALICE.sign(answer(level=LEVEL_ONE)), 0, "above the cap"),
-        (
-            "alice",
-            ALICE.sign(answer()),
-            1,
-            "late: round 2 begins, the deadline was the start of round 1",
-        ),
-        ("alice", ALICE.sign(OFFER), 0, "is no commitment"),
-        (
-            "alice",
-            ALICE.sign(Commitment("0" * 64, 1, "0" * 64, 1, "1")),
-            0,
-            "answers no offer of this run",
-        ),
+        (BOB.sign(answer()), "another key than the one registered"),
+        (ALICE.sign(answer("bob")), "answers another offer"),
+        (ALICE.sign(answer(level=LEVEL_ONE)), "above the cap"),
+        (ALICE.sign(answer(level=4)), "below the least one"),
+        (ALICE.sign(replace(answer(), key=BOB.public.hex())), "names another key"),
+        (ALICE.sign(OFFER), "is no commitment"),
     ],
 )
-def test_refused_with_a_reason(client: str, signed: Signed, round_: int, reason: str) -> None:
-    book = desk()
+def test_refused_with_a_reason(signed: Signed, reason: str) -> None:
     with pytest.raises(RefusedError, match=reason):
-        book.accept(client, signed, round_=round_)
-    assert book.accepted == {}
+        accept(signed)
 
 
-def test_no_second_commitment() -> None:
-    book = desk()
-    book.accept("alice", ALICE.sign(answer()), round_=0)
-    for again in (answer(), answer(level=8)):
-        with pytest.raises(RefusedError, match="has committed before"):
-            book.accept("alice", ALICE.sign(again), round_=0)
-    assert book.accepted["alice"].level == 7
+TWO = {"alice": Terms(10, LEVEL_ONE), "bob": Terms(20, LEVEL_ONE)}
+
+
+def test_no_second_commitment_and_none_after_the_others_are_recorded(ledger: Ledger) -> None:
+    bargain = offered(ledger, TWO)
+    commit(bargain, "alice", TWO["alice"])
+    with pytest.raises(RefusedError, match="has committed before"):
+        commit(bargain, "alice", TWO["alice"])
+    bargain.close()
+    with pytest.raises(RefusedError, match="late: all commitments are recorded"):
+        commit(bargain, "bob", TWO["bob"])
+    assert bargain.dropped == {"bob": "it did not answer"}
+
+
+def test_one_key_per_name_and_ledger(ledger: Ledger) -> None:
+    ledger.deposit("treasury", 100, "start")
+    agreed(ledger, 50, TWO)
+    ledger.settle("run")
+    bargain = offered(ledger, TWO, run="other")
+    stranger = simulation_key("stranger")
+    own = Commitment(
+        bargain.offers["bob"].hash, stranger.public.hex(), LEVEL_ONE, "ab" * 32, 1, "1"
+    )
+    with pytest.raises(RefusedError, match="'bob' has another key in this ledger"):
+        bargain.commit("bob", stranger.sign(own), stranger.public)
+    with pytest.raises(LedgerError, match="'bob' has another key in this ledger"):
+        ledger.record_commitments("other", 1, {"bob": stranger.sign(own)}, {"alice": "x"})
+    alice = simulation_key("client alice")
+    own = replace(own, key=alice.public.hex())
+    with pytest.raises(LedgerError, match="'bob' has another key in this ledger"):
+        ledger.record_commitments("other", 1, {"bob": alice.sign(own)}, {"alice": "x"})
+
+
+def test_who_keeps_its_secret_costs_a_set_of_offers_not_a_choice_of_coins(ledger: Ledger) -> None:
+    ledger.deposit("treasury", 100, "start")
+    bargain = offered(ledger, TWO)
+    for name, terms in TWO.items():
+        commit(bargain, name, terms)
+    bargain.close()
+    with pytest.raises(RefusedError, match="is not the one that it committed to"):
+        bargain.reveal("alice", bytes(32))
+    bargain.reveal("alice", own_secret(ALICE.private, bargain.offers["alice"].hash))
+    assert bargain.silent == ["bob"]
+    with pytest.raises(LedgerError, match="not every client that committed has revealed"):
+        bargain.open(50)
+    bargain.offer(
+        conditions(ledger, seed=1), {"alice": Proposal(10, LEVEL_ONE, 1)}, "bob is silent"
+    )
+    commit(bargain, "alice", TWO["alice"])
+    bargain.close()
+    reveal(bargain)
+    assert list(bargain.open(50).deals) == ["alice"]
+    assert ledger.verify().runs["run"].attempts == 2
+
+
+def test_a_server_that_dies_takes_up_its_bargain(url: str) -> None:
+    """After the offers, after the commitments: the same offers, and nobody has to sign again."""
+    ledger = Ledger(url)
+    ledger.deposit("treasury", 100, "start")
+    offers = offered(ledger, TWO).offers
+    ledger.close()
+    from fedprice.market.bargain import Bargain
+
+    ledger = Ledger(url, key=SERVER)
+    bargain = Bargain(ledger, SERVER, "run")
+    assert bargain.offers == offers
+    assert bargain.wants == ["alice", "bob"]
+    for name, terms in TWO.items():
+        commit(bargain, name, terms)
+    bargain.close()
+    ledger.close()
+    ledger = Ledger(url, key=SERVER)
+    bargain = Bargain(ledger, SERVER, "run")
+    assert bargain.wants == []
+    reveal(bargain)
+    assert list(bargain.open(50).deals) == ["alice", "bob"]
+    ledger.verify()
+    ledger.close()
+
+
+def test_offers_that_come_to_nothing_leave_a_trace_and_end(ledger: Ledger) -> None:
+    ledger.deposit("treasury", 100, "start")
+    bargain = offered(ledger, TWO)
+    for _ in range(4):
+        proposals = {"alice": Proposal(10, LEVEL_ONE, 1)}
+        bargain.offer(conditions(ledger, seed=bargain.attempt), proposals, "bob did not pay")
+    with pytest.raises(LedgerError, match="a run takes at most 5 sets of offers"):
+        bargain.offer(conditions(ledger, seed=9), proposals, "once more")
+    offers = [entry for entry in ledger.entries() if entry.content["kind"] == "offer"]
+    assert [entry.content["of"][1] for entry in offers] == [1, 2, 3, 4, 5]
+    ledger.settle("run")
+    with pytest.raises(LedgerError, match="the run was opened before"):
+        offered(ledger, TWO)
+    ledger.verify()
+
+
+def test_unwilling_payers_are_known(ledger: Ledger) -> None:
+    payers = {"alice": paying(-50, LEVEL_ONE), "bob": paying(-20, LEVEL_ONE), "carol": paying(70)}
+    bargain = offered(ledger, payers)
+    for name in ("alice", "carol"):
+        commit(bargain, name, payers[name])
+    assert bargain.unwilling_payers() == ["bob"]
 
 
 @given(st.integers(0, 10_000), st.integers(1, 255))
@@ -89,9 +179,8 @@ def test_no_altered_byte_is_accepted(spot: int, change: int) -> None:
     whole = bytearray(signed.content + signed.signature)
     whole[spot % len(whole)] ^= change
     cut = len(signed.content)
-    altered = Signed(bytes(whole[:cut]), bytes(whole[cut:]), signed.key)
     with pytest.raises(RefusedError):
-        desk().accept("alice", altered, round_=0)
+        accept(Signed(bytes(whole[:cut]), bytes(whole[cut:]), signed.key))
 
 
 @given(
@@ -99,7 +188,7 @@ def test_no_altered_byte_is_accepted(spot: int, change: int) -> None:
 )
 def test_noise_is_refused(content: bytes, signature: bytes, key: bytes) -> None:
     with pytest.raises(RefusedError):
-        desk().accept("alice", Signed(content, signature, key), round_=0)
+        accept(Signed(content, signature, key))
 
 
 json_values = st.recursive(
@@ -119,7 +208,7 @@ def test_signed_by_the_right_key_but_of_no_form(value: object) -> None:
     assert parsed(content) == value
     signature = ALICE._private.sign(content)
     with pytest.raises(RefusedError):
-        desk().accept("alice", Signed(content, signature, ALICE.public), round_=0)
+        accept(Signed(content, signature, ALICE.public))
 
 
 @pytest.mark.parametrize(
@@ -129,23 +218,40 @@ def test_signed_by_the_right_key_but_of_no_form(value: object) -> None:
         ({"client": "a\u202eb"}, "`client` must be 1 to 200 printable"),
         ({"client": "\ud800"}, "`client` must be 1 to 200 printable"),
         ({"client": ""}, "`client` must be 1 to 200 printable"),
-        ({"run": "r" * 201}, "`run` must be 1 to 200 printable"),
-        ({"unit": "=EUR"}, "`unit` must be 1 to 12 capital letters"),
-        ({"price": 1.5}, "`price` must be a whole number"),
-        ({"level_cap": LEVEL_ONE + 1}, "`level_cap` must be a whole number"),
-        ({"deadline": 101}, "`deadline` must be a whole number from 0 to 100"),
-        ({"task": "xyz"}, "`task` must be 64 hexadecimal"),
-        ({"schema": "xyz"}, "`schema` is no schema"),
-        ({"schema": SCHEMA.content() | {"hash": "0" * 64}}, "`schema` is no schema"),
-        ({"schema": SCHEMA.content() | {"shapes": [[10.0, 61]]}}, "`schema` is no schema"),
         ({"client": " alice"}, "without spaces around"),
         ({"client": "e\u0301"}, "`client` must be 1 to 200 printable"),
+        ({"price": 1.5}, "`price` must be a whole number"),
         ({"price": True}, "`price` must be a whole number"),
+        ({"level_cap": LEVEL_ONE + 1}, "`level_cap` must be a whole number"),
+        ({"level_floor": 0}, "`level_floor` must be a whole number from 1"),
+        ({"level_floor": LEVEL_ONE}, "`level_floor` must be a whole number from 1"),
+        ({"norm_cap": "nan"}, "`norm_cap` must be a decimal number"),
+        ({"replaces": "xyz"}, "`replaces` must be 64 hexadecimal"),
     ],
 )
 def test_bad_offers(change: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         replace(OFFER, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"run": "r" * 201}, "`run` must be 1 to 200 printable"),
+        ({"unit": "=EUR"}, "`unit` must be 1 to 12 capital letters"),
+        ({"task": "xyz"}, "`task` must be 64 hexadecimal"),
+        ({"nonce": ""}, "`nonce` must be 64 hexadecimal"),
+        ({"expires": -1}, "`expires` must be a whole number"),
+        ({"longest_gap": 0}, "`longest_gap` must be a whole number"),
+        ({"max_weight": "inf"}, "`max_weight` must be a decimal number"),
+        ({"schema": "xyz"}, "`schema` is no schema"),
+        ({"schema": SCHEMA.content() | {"hash": "0" * 64}}, "`schema` is no schema"),
+        ({"schema": SCHEMA.content() | {"shapes": [[10.0, 61]]}}, "`schema` is no schema"),
+    ],
+)
+def test_bad_conditions(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        replace(CONDITIONS, **change)  # type: ignore[arg-type]
 
 
 def test_canonical_is_one_text() -> None:
@@ -173,21 +279,17 @@ def test_bad_commitments() -> None:
             replace(answer(), **change)
 
 
-def test_other_terms_have_other_coins() -> None:
-    """Whoever has seen the secret of one offer knows nothing of the next."""
-    make = partial(
-        make_offers,
-        SERVER,
-        "run",
-        rounds=5,
-        unit="EUR",
-        schema=SCHEMA,
-        task="0" * 64,
-        impacts={"alice": 0.5},
-    )
-    first, second, again = (
-        make({"alice": Terms(price, LEVEL_ONE)})["alice"].open(Offer, SERVER.public)
-        for price in (1, 2, 1)
-    )
-    assert first == again
-    assert first.coin_hash != second.coin_hash
+def test_every_offer_has_its_own_coins() -> None:
+    """Whoever has seen the secret of one offer knows nothing of the next: of other terms, another
+    ledger, or the same ones offered again under a fresh nonce."""
+    other = conditions(Ledger("sqlite://", identity="cd" * 32))
+    again = conditions(Ledger("sqlite://", identity="ab" * 32), seed=1)
+    found = [
+        make_offers(SERVER, all_, {"alice": Proposal(price, LEVEL_ONE, 1)})["alice"]
+        .open(Offer, SERVER.public)
+        .coin_hash
+        for all_, price in ((CONDITIONS, 1), (CONDITIONS, 2), (other, 1), (again, 1))
+    ]
+    assert len(set(found)) == 4
+    same = make_offers(SERVER, CONDITIONS, {"alice": Proposal(1, LEVEL_ONE, 1)})["alice"]
+    assert same.open(Offer, SERVER.public).coin_hash == found[0]

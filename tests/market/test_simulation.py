@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +11,26 @@ import pytest
 
 from fedprice import SCHEMES, Clients, Game, InputError, Scheme, solve
 from fedprice.market.ledger import Ledger, LedgerError
-from fedprice.market.messages import ModelSchema, SigningKey
-from fedprice.market.money import LEVEL_ONE, MICRO, micro_units
+from fedprice.market.messages import SigningKey
+from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units
 from fedprice.market.offers import Offer, chosen_level
-from fedprice.market.run import MarketRun, fund_run
+from fedprice.market.run import MarketRun
 from fedprice.market.simulation import simulate_market
-from fedprice.market.terms import budgeted_terms
+from fedprice.market.terms import budgeted_terms, least_levels
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing.subset import subset
 from tests.market.markets import (
     NAMES,
     ROUNDS,
+    conditions,
     small_agreement,
     small_federation,
     small_market,
     small_outcome,
     small_task,
 )
+
+IDENTITY = "ab" * 32  # so that ledgers can be compared
 
 
 def chain(ledger: Ledger) -> list[str]:
@@ -35,7 +39,7 @@ def chain(ledger: Ledger) -> list[str]:
 
 def test_everybody_gets_what_was_agreed() -> None:
     """All delivered: payments add up to the budget to the micro-unit."""
-    ledger = Ledger("sqlite://")
+    ledger = Ledger("sqlite://", identity=IDENTITY)
     small_market(ledger, delivery=1.0)
     run = ledger.verify().runs["run"]
     assert sum(own.paid for own in run.clients.values()) == micro_units(4.0)
@@ -45,22 +49,22 @@ def test_everybody_gets_what_was_agreed() -> None:
 
 
 def test_misses_are_recorded_and_not_paid() -> None:
-    ledger = Ledger("sqlite://")
+    ledger = Ledger("sqlite://", identity=IDENTITY)
     small_market(ledger, delivery=0.6)
     run = ledger.verify().runs["run"]
     assert sum(own.missed for own in run.clients.values()) > 5
     for own in run.clients.values():
         assert own.heads == own.joined + own.missed
         if own.payment > 0:
-            kept = (run.rounds - own.missed) / run.rounds
-            assert own.paid == pytest.approx(own.payment * kept, abs=run.rounds)
+            last = own.payment * own.joined // own.heads
+            assert last <= own.paid < own.payment  # more if it was reliable longer
         else:
             assert own.paid == own.payment
 
 
 @pytest.fixture(scope="module")
 def whole() -> Iterator[tuple[np.ndarray, list[str]]]:
-    ledger = Ledger("sqlite://")
+    ledger = Ledger("sqlite://", identity=IDENTITY)
     history = small_market(ledger)
     yield history.model[0], chain(ledger)
     ledger.close()
@@ -80,7 +84,7 @@ def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
         if done == after:
             raise StoppedError
 
-    first = Ledger(url)
+    first = Ledger(url, identity=IDENTITY)
     with pytest.raises(StoppedError):
         simulate_market(
             task, small_outcome(task.federation), ledger=first, run="run", evaluate_every=5,
@@ -88,7 +92,7 @@ def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
         )  # fmt: skip
     assert first.rounds_done("run") == after
     first.close()
-    second = Ledger(url)
+    second = Ledger(url, identity=IDENTITY)
     history = small_market(second)
     assert chain(second) == whole[1]
     assert np.array_equal(history.model[0], whole[0])
@@ -100,18 +104,18 @@ def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
 
 
 def test_threads_do_not_matter(whole: tuple[np.ndarray, list[str]]) -> None:
-    ledger = Ledger("sqlite://")
+    ledger = Ledger("sqlite://", identity=IDENTITY)
     assert np.array_equal(small_market(ledger, threads=2).model[0], whole[0])
     assert chain(ledger) == whole[1]
 
 
 def test_another_run_of_the_same_name_is_refused() -> None:
-    ledger = Ledger("sqlite://")
+    ledger = Ledger("sqlite://", identity=IDENTITY)
     small_market(ledger)
     before = chain(ledger)
-    with pytest.raises(LedgerError, match="is recorded already, with other content"):
+    with pytest.raises(InputError, match="was begun with another task, seed or model"):
         small_market(ledger, seed=4)
-    with pytest.raises(LedgerError, match="is recorded already, with other content"):
+    with pytest.raises(InputError, match="was begun with another task, seed or model"):
         small_market(ledger, delivery=0.9)
     assert chain(ledger) == before  # no money came in, either
     small_market(ledger, run="another", seed=4)
@@ -119,7 +123,7 @@ def test_another_run_of_the_same_name_is_refused() -> None:
 
 def test_the_recorded_weights_are_the_ones_that_were_used() -> None:
     """The largest weight that the engine used in each round is the largest recorded, exactly."""
-    ledger = Ledger("sqlite://")
+    ledger = Ledger("sqlite://", identity=IDENTITY)
     history = small_market(ledger, delivery=0.6)
     rounds = [e.content["joined"] for e in ledger.entries("run") if e.content["kind"] == "round"]
     recorded = [max(float(weight) for _, weight, *_ in own.values()) for own in rounds if own]
@@ -129,31 +133,64 @@ def test_the_recorded_weights_are_the_ones_that_were_used() -> None:
 
 def test_what_is_refused_is_recorded_and_not_paid() -> None:
     ledger = Ledger("sqlite://")
-    agreement, keys = small_agreement()
     ledger.deposit("treasury", micro_units(4.0), "budget")
-    ledger.deposit("client:dora-dorothea", 20 * MICRO, "own")
-    market = MarketRun(ledger, agreement, micro_units(4.0), norm_cap=5.0)
+    agreement, keys = small_agreement(ledger, norm_cap=5.0)
+    market = MarketRun(ledger, agreement)
     good = np.full((10, 61), 0.01, np.float32)
     bad = {"nan": good * np.float32(np.nan), "large": good * 1e6, "shape": good.T, "f8": good * 1.0}
     bad["f8"] = bad["f8"].astype(np.float64)
+    bad["zero"] = good * np.float32(-0.0)
+    name = "<b>bob</b>"  # at level 1 it always draws heads
     for number, (kind, update) in enumerate(bad.items()):
-        name = "<b>bob</b>"  # at level 1 it always draws heads
         assert name in market.heads()
-        content = Update("run", name, number, arrays_hash([update]))
+        content = Update("run", name, number, arrays_hash([update]), market.model)
         signed = keys[name].sign(content)
         assert not market.accept(name, signed, [update], reach=0.1 * 4), kind
         market.close_round("0" * 64)
     run = ledger.verify().runs["run"]
-    own = run.clients["<b>bob</b>"]
-    assert (own.heads, own.joined, own.refused, own.paid) == (4, 0, 4, 0)
+    own = run.clients[name]
+    assert (own.heads, own.joined, own.refused, own.paid) == (5, 0, 5, 0)
+    rounds = [e.content["refused"] for e in ledger.entries("run") if e.content["kind"] == "round"]
+    assert rounds[0][name][0] == "it is not finite."
+    assert rounds[1][name][2] == "5"  # above the cap, it counts as the cap
+    assert all(own[name][3] for own in rounds)  # what was refused, its client had signed
+
+
+def test_a_client_stops_no_run_with_an_update_of_64_dimensions() -> None:
+    """The reason for its refusal was too long for a receipt."""
+    ledger = Ledger("sqlite://")
+    ledger.deposit("treasury", micro_units(4.0), "budget")
+    agreement, keys = small_agreement(ledger)
+    market, name = MarketRun(ledger, agreement), "<b>bob</b>"
+    update = np.ones((1,) * 64, np.float32)
+    signed = keys[name].sign(Update("run", name, 0, arrays_hash([update]), market.model))
+    assert not market.accept(name, signed, [update])
+    receipt = market.receipts()[name]
+    market.close_round("0" * 64)
+    (entry,) = (e for e in ledger.entries("run") if e.content["kind"] == "round")
+    assert entry.content["refused"][name][0] == receipt.refused
+    assert len(receipt.refused) == 200
+
+
+def test_a_client_bricks_no_ledger_with_an_update_of_1e200() -> None:
+    ledger = Ledger("sqlite://")
+    ledger.deposit("treasury", micro_units(4.0), "budget")
+    agreement, keys = small_agreement(ledger)
+    market, name = MarketRun(ledger, agreement), "<b>bob</b>"
+    update = np.full((10, 61), 3e38, np.float32)
+    signed = keys[name].sign(Update("run", name, 0, arrays_hash([update]), market.model))
+    market.accept(name, signed, [update], reach=1e-300)
+    market.close_round("0" * 64)
+    ledger.verify()
+    assert ledger.rounds_done("run") == 1
 
 
 def test_strangers_and_forgers_cannot_stop_a_round() -> None:
     """Only the acts of clients that were asked count, and a good update wins over a bad one."""
     ledger = Ledger("sqlite://")
-    agreement, keys = small_agreement()
-    fund_run(ledger, agreement, micro_units(4.0))
-    market = MarketRun(ledger, agreement, micro_units(4.0))
+    ledger.deposit("treasury", micro_units(4.0), "budget")
+    agreement, keys = small_agreement(ledger)
+    market = MarketRun(ledger, agreement)
     mallory = SigningKey(bytes([9]) * 32)
     while len(market.heads()) == len(NAMES):
         market.close_round("0" * 64)
@@ -162,7 +199,7 @@ def test_strangers_and_forgers_cannot_stop_a_round() -> None:
 
     def send(client: str, key: SigningKey, fill: float, to: MarketRun = market) -> bool:
         arrays = [np.full((10, 61), fill, np.float32)]
-        signed = key.sign(Update("run", client, to.round, arrays_hash(arrays)))
+        signed = key.sign(Update("run", client, to.round, arrays_hash(arrays), to.model))
         return to.accept(client, signed, arrays, reach=0.1 * 4)
 
     assert not send("mallory", mallory, 1.0)
@@ -170,10 +207,14 @@ def test_strangers_and_forgers_cannot_stop_a_round() -> None:
     assert not send(idle, mallory, 1.0)
     good = asked[0]
     assert not send(good, mallory, 1.0)
-    assert market.refused == {good: "it is signed by another key than the one registered."}
+    assert market.refused[good] == (
+        "it is signed by another key than the one registered.",
+        *[""] * 3,
+    )
     assert send(good, keys[good], 2.0)
     assert not send(good, keys[good], 3.0)  # one update a round
     assert market.refused == {}
+    assert market.receipts()[good].refused == ""
     market.close_round("0" * 64)
     clients = ledger.verify().runs["run"].clients
     assert clients[good].joined == 1
@@ -195,6 +236,23 @@ def test_whole_numbers_of_any_outcome() -> None:
         for own, level, price in zip(terms, outcome.levels, outcome.prices, strict=True):
             assert own.level / LEVEL_ONE == pytest.approx(level, abs=2**-31)
             assert own.price / MICRO == pytest.approx(price, rel=1e-4)
+
+
+def test_least_levels_are_the_floors_of_the_game_rounded_down() -> None:
+    game = small_outcome(small_federation()).game
+    assert least_levels(solve(game)) == [1] * 4
+    floored = solve(replace(game, clients=game.clients.with_max_weight(0.9)))
+    floors = least_levels(floored)
+    for floor, exact, own in zip(
+        floors, floored.game.clients.level_min, budgeted_terms(floored, small_federation().samples),
+        strict=True,
+    ):  # fmt: skip
+        assert floor == level_units(float(exact)) <= own.level
+    nothing = replace(game.clients, grad_norm=np.array([0.0, 2, 2, 2]), value=np.zeros(4))
+    bought = solve(replace(game, clients=nothing))
+    assert least_levels(bought) == [1] * 4  # nobody is weighed by 1/0
+    assert bought.levels[0] == 0
+    assert budgeted_terms(bought, small_federation().samples)[0].level == 1
 
 
 def test_what_is_no_market() -> None:
@@ -243,7 +301,7 @@ def test_the_same_run_twice_at_once(url: str, whole: tuple[np.ndarray, list[str]
     models = []
 
     def go() -> None:
-        ledger = Ledger(url)
+        ledger = Ledger(url, identity=IDENTITY)
         try:
             models.append(small_market(ledger).model[0])
         except BaseException as error:
@@ -258,7 +316,7 @@ def test_the_same_run_twice_at_once(url: str, whole: tuple[np.ndarray, list[str]
         thread.join(timeout=60)
     assert problems == []
     assert all(np.array_equal(model, whole[0]) for model in models)
-    ledger = Ledger(url)
+    ledger = Ledger(url, identity=IDENTITY)
     assert chain(ledger) == whole[1]
     ledger.close()
 
@@ -270,10 +328,8 @@ def test_a_client_may_choose_less() -> None:
     offers = budgeted_terms(outcome, federation.samples)
     for own, cost, level in zip(offers, outcome.game.clients.cost, outcome.levels, strict=True):
         if own.price > 0:
-            schema, zero = ModelSchema([], [], []).content(), "0" * 64
-            offer = Offer(
-                "run", "a", "", own.price, LEVEL_ONE, 5, 5, 0, "EUR", schema, zero, "0", zero
-            )
-            chosen = chosen_level(offer, cost=2 * cost, value=0.0)
+            all_ = conditions(Ledger("sqlite://"))
+            offer = Offer(all_.hash, "a", own.price, LEVEL_ONE, 1, "", "0", "0" * 64)
+            chosen = chosen_level(offer, all_, cost=2 * cost, value=0.0)
             assert chosen / LEVEL_ONE == pytest.approx(own.price / MICRO / (4 * cost), rel=1e-6)
             assert chosen / LEVEL_ONE < level

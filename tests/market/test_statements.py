@@ -14,7 +14,7 @@ from beancount import loader
 from fedprice import InputError
 from fedprice.market.export import EXPORTS, export
 from fedprice.market.ledger import Ledger, LedgerError
-from fedprice.market.statements import clients_of, runs_of, statement_of
+from fedprice.market.statements import _judged, clients_of, runs_of, statement_of
 from tests.market.markets import NAMES, ROUNDS, small_market
 
 TODAY = datetime.date(2026, 1, 2)
@@ -44,6 +44,25 @@ def test_clients_of_a_run(settled: Ledger) -> None:
     assert rows["shown"].drop_nulls().gt(0).all()
     with pytest.raises(InputError, match=r"has no run 'ran'. Did you mean 'run'"):
         clients_of(settled, "ran")
+
+
+def test_over_and_under_declarers_are_named() -> None:
+    """Twice the gradient norm gave 2.5 times the pay, and only too small ones were flagged."""
+    rows = pl.DataFrame(
+        {
+            "client": ["a", "b", "c", "d", "e", "f"],
+            "grad_norm": [2.0, 3.0, 2.5, 30.0, 0.5, None],
+            "shown": [1.0, 1.0, 1.0, 1.0, 0.6, 1.0],
+        }
+    )
+    found = dict(_judged(rows).select("client", "declared").rows())
+    assert found == {
+        "a": None, "b": None, "c": None, "d": "too much", "e": "too little", "f": None,
+    }  # fmt: skip
+
+
+def test_honest_clients_of_a_market_are_not_named(settled: Ledger) -> None:
+    assert "too much" not in clients_of(settled, "run")[0]["declared"].to_list()
 
 
 @pytest.mark.parametrize("client", NAMES)
@@ -78,7 +97,7 @@ def test_tables_hold_every_posting(settled: Ledger, tmp_path: Path) -> None:
     assert rows["amount"].sum() == 0
     text = (tmp_path / "market.csv").read_text("utf-8")
     assert len(text.splitlines()) == rows.height + 1
-    assert text.splitlines()[1].startswith("2,deposit,")
+    assert text.splitlines()[1].startswith("5,deposit,")
     sums = dict(rows.group_by("account").agg(pl.sum("amount")).rows())
     balances = {n: Decimal(m).scaleb(-6) for n, m in settled.balances().items()}
     assert sums == balances

@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 
 import fedprice.verify
-from fedprice.market.coins import Coins, coin_key
 from fedprice.market.export import export
 from fedprice.market.ledger import Ledger
-from fedprice.verify import VerificationError, check_entries, check_export, describe
-from tests.market.markets import ROUNDS, small_agreement, small_market
+from fedprice.market.money import LEVEL_ONE
+from fedprice.market.offers import Terms
+from fedprice.market.simulation import simulation_key
+from fedprice.verify import VerificationError, check_entries, check_export, describe, head_text
+from tests.market.markets import ROUNDS, small_market
 
 TODAY = datetime.date(2026, 1, 2)
 Entries = list[dict[str, Any]]
@@ -41,18 +43,29 @@ def entries(exported: Path) -> Entries:
     return [json.loads(line) for line in exported.read_text("utf-8").splitlines()]
 
 
-def rechain(entries: Entries) -> Entries:
-    """Give every entry the hash that follows: what whoever owns the database can do."""
-    previous = "0" * 64
+def resigned(entries: Entries) -> Entries:
+    """Chain and sign everything anew that a server can: hashes, offers and heads."""
+    server = simulation_key("server")
+    ledger, previous, signing = entries[0]["content"].get("ledger"), "0" * 64, False
     for number, entry in enumerate(entries, start=1):
+        content = entry["content"]
+        with contextlib.suppress(TypeError, ValueError, LookupError, AttributeError):
+            for own in content["offers"]:
+                sheet = hashlib.sha256(content["conditions"].encode()).hexdigest()
+                own[0] = canonical(json.loads(own[0]) | {"conditions": sheet})
+                own[1] = server.sign_text(own[0]).hex()
         entry["number"] = number
-        parts = [
-            json.dumps(entry[part], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-            for part in ("content", "postings")
-        ]
+        parts = [canonical(entry[part]) for part in ("content", "postings")]
         previous = hashlib.sha256("\n".join([previous, str(number), *parts]).encode()).hexdigest()
         entry["hash"] = previous
+        signing |= isinstance(content, dict) and content.get("of") == ["treasury", 1]
+        if signing:
+            entry["signature"] = server.sign_text(head_text(ledger, number, previous)).hex()
     return entries
+
+
+def canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def at(entries: Entries, kind: str) -> dict[str, Any]:
@@ -60,13 +73,17 @@ def at(entries: Entries, kind: str) -> dict[str, Any]:
 
 
 def test_an_honest_ledger_verifies(exported: Path) -> None:
-    report = check_export(exported)
-    assert report.signatures == 8 + sum(c.joined for c in report.runs["run"].clients.values())
-    lines = list(describe(report, "alice"))
+    books = check_export(exported)
+    run = books.runs["run"]
+    joined = sum(own.joined for own in run.clients.values())
+    # A key, four offers and commitments, updates, and every entry but the first.
+    assert books.signatures == 1 + 8 + joined + len(books.hashes) - 1
+    lines = list(describe(books, "alice"))
     assert "'alice': 12 of 12 rounds" in lines[0]
     assert lines[1].startswith("  agreed: level 0.88")
-    assert report.runs["run"].server in lines[3]
-    assert report.hashes[-1] in lines[-1]
+    assert run.clients["alice"].key in lines[3]
+    assert books.server in lines[-1]
+    assert books.hashes[-1] in lines[-1]
 
 
 def test_the_file_stands_alone(exported: Path, tmp_path: Path) -> None:
@@ -98,33 +115,44 @@ def test_the_file_stands_alone(exported: Path, tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+def change_offer(entries: Entries, **change: Any) -> None:
+    own = at(entries, "offer")["content"]["offers"][0]
+    own[0] = canonical(json.loads(own[0]) | change)
+
+
+def change_commitment(entries: Entries, **change: Any) -> None:
+    own = at(entries, "commit")["content"]["commitments"]["alice"]
+    own[0] = canonical(json.loads(own[0]) | change)
+
+
 def raise_price(entries: Entries) -> None:
-    at(entries, "open")["content"]["terms"][0][1] += 1
+    change_offer(entries, price=10**9)
 
 
 def raise_level(entries: Entries) -> None:
-    at(entries, "open")["content"]["terms"][0][2] += 1
+    change_commitment(
+        entries, level=json.loads(at(entries, "offer")["content"]["offers"][0][0])["level_floor"]
+    )
 
 
 def other_secret(entries: Entries) -> None:
-    deal = at(entries, "open")["content"]["agreement"]["clients"]["alice"]
-    deal["secret"] = "00" * 32
+    at(entries, "open")["content"]["secrets"]["alice"][0] = "00" * 32
 
 
 def other_client_secret(entries: Entries) -> None:
-    deal = at(entries, "open")["content"]["agreement"]["clients"]["alice"]
-    commitment = json.loads(deal["commitment"])
-    commitment["secret"] = "00" * 32
-    deal["commitment"] = json.dumps(commitment, sort_keys=True, separators=(",", ":"))
+    at(entries, "open")["content"]["secrets"]["alice"][1] = "00" * 32
 
 
 def drop_client(entries: Entries) -> None:
-    content = at(entries, "open")["content"]
-    content["terms"] = content["terms"][:-1]
+    del at(entries, "open")["content"]["secrets"]["alice"]
+
+
+def drop_commitment(entries: Entries) -> None:
+    del at(entries, "commit")["content"]["commitments"]["alice"]
 
 
 def more_samples(entries: Entries) -> None:
-    at(entries, "open")["content"]["terms"][0][3] += 5
+    change_commitment(entries, samples=10**6)
 
 
 def other_weight(entries: Entries) -> None:
@@ -132,29 +160,26 @@ def other_weight(entries: Entries) -> None:
     next(iter(content["joined"].values()))[1] = "0.5"
 
 
-def hide_samples(entries: Entries) -> None:
-    more_samples(entries)
-    reweigh(entries)
-
-
-def reweigh(entries: Entries) -> None:
-    """Write the weights that follow from the terms, as a careful cheat would."""
-    terms = {n: (lv, s) for n, _, lv, s in at(entries, "open")["content"]["terms"]}
-    total = sum(samples for _, samples in terms.values())
-    for entry in entries:
-        for name, update in entry["content"].get("joined", {}).items():
-            level, samples = terms[name]
-            update[1] = repr((samples / total) / (level / 2**32))
-
-
 def invent_an_update(entries: Entries) -> None:
     content = next(e["content"] for e in entries if e["content"].get("joined"))
     next(iter(content["joined"].values()))[0] = "00" * 32
 
 
+def other_base(entries: Entries) -> None:
+    at(entries, "round")["content"]["model"] = "00" * 32
+
+
 def copy_an_update(entries: Entries) -> None:
     rounds = [e["content"] for e in entries if "<b>bob</b>" in e["content"].get("joined", {})]
     rounds[1]["joined"]["<b>bob</b>"][0] = rounds[0]["joined"]["<b>bob</b>"][0]
+
+
+def other_ledger(entries: Entries) -> None:
+    entries[0]["content"]["ledger"] = "00" * 32
+
+
+def old_format(entries: Entries) -> None:
+    entries[0]["content"]["format"] = 1
 
 
 def more_fields(entries: Entries) -> None:
@@ -180,7 +205,7 @@ def short_update(entries: Entries) -> None:
 
 def into_escrow(entries: Entries) -> None:
     entry = at(entries, "deposit")
-    entry["content"] |= {"account": "escrow:x", "of": ["escrow:x", "run"]}
+    entry["content"]["of"] = ["escrow:x", "run"]
     entry["postings"][1][0] = "escrow:x"
 
 
@@ -239,16 +264,20 @@ def huge_amount(entries: Entries) -> None:
 @pytest.mark.parametrize(
     ("cheat", "reason"),
     [
-        (raise_price, "price must be"),
-        (raise_level, "level must be"),
-        (other_secret, "server's coin secret must be"),
-        (other_client_secret, "signature of its commitment is not valid"),
-        (drop_client, "name different clients"),
-        (more_samples, "samples must be"),
-        (other_weight, "weight must be"),
+        (raise_price, "offer that 'alice' committed to must be"),
+        (raise_level, "signature of the commitment of 'alice' is not valid"),
+        (other_secret, "server's secret for 'alice' is another one"),
+        (other_client_secret, "client's secret for 'alice' is another one"),
+        (drop_client, "not every client that committed has revealed"),
+        (drop_commitment, "neither answered nor dropped"),
+        (more_samples, "signature of the commitment of 'alice' is not valid"),
+        (other_weight, "weight of .* must be"),
+        (other_base, "signature of the update of .* is not valid"),
+        (other_ledger, "message must be"),
+        (old_format, "is of format 1; this verifier knows 2"),
         (pay_more, "posting must be"),
         (pay_another, "posting must be"),
-        (skip_a_round, r"\(round 2 of run 'run'\) does not follow: 0 of"),
+        (skip_a_round, r"\(round 2 of run 'run'\): it does not follow: 0 of"),
         (settle_twice, "settled before"),
         (keep_the_rest, "posting must be"),
         (deposit_twice, "was made before"),
@@ -258,24 +287,23 @@ def huge_amount(entries: Entries) -> None:
         (strange_kind, "unknown kind"),
         (no_form, "not of the form"),
         (huge_amount, "not of the form"),
-        (hide_samples, "samples must be"),
-        (invent_an_update, "signature of its update is not valid"),
+        (invent_an_update, "signature of the update of .* is not valid"),
         (copy_an_update, "copy of an earlier one"),
         (more_fields, "not the fields of its kind"),
         (odd_number, "not of the form"),
-        (no_postings, "is no deposit"),
+        (no_postings, "posting must be"),
         (of_nothing, "not of the form"),
         (short_update, "not of the form"),
-        (into_escrow, "is no deposit"),
+        (into_escrow, "neither the treasury nor a client"),
     ],
 )
 def test_a_cheating_server_is_found_out(
     entries: Entries, cheat: Callable[[Entries], None], reason: str
 ) -> None:
-    """Even though it chains all hashes anew."""
+    """Even though it chains and signs everything anew."""
     cheat(entries)
     with pytest.raises(VerificationError, match=reason):
-        check_entries(rechain(entries))
+        check_entries(resigned(entries))
 
 
 def test_every_skipped_head_is_exposed(entries: Entries) -> None:
@@ -293,9 +321,9 @@ def test_every_skipped_head_is_exposed(entries: Entries) -> None:
                 content["missed"] = [name for name in content["missed"] if name != client]
             else:
                 content["missed"] = sorted([*content["missed"], client])
-            shown = "'heads'; found 'tails'" if client in drew else "'tails'; found 'heads'"
-            with pytest.raises(VerificationError, match=f"coin must be {shown}"):
-                check_entries(rechain(forged))
+            shown = "heads, not tails" if client in drew else "tails, not heads"
+            with pytest.raises(VerificationError, match=f"the coin of .* shows {shown}"):
+                check_entries(resigned(forged))
             cheats += 1
     assert cheats == 4 * ROUNDS
 
@@ -312,21 +340,6 @@ def test_a_changed_text_breaks_the_chain(exported: Path, tmp_path: Path) -> None
             check_export(changed)
 
 
-def test_the_verifier_draws_the_same_coins() -> None:
-    """Two codes, one stream."""
-    agreement, _ = small_agreement()
-    for client, deal in agreement.deals.items():
-        secret = bytes.fromhex(json.loads(deal.commitment.content)["secret"])
-        key = coin_key(deal.secret, secret)
-        terms = agreement.terms[client]
-        other = fedprice.verify.Client(terms.price, terms.level, terms.samples, coin_key=key)
-        assert terms.payment == other.payment
-        coins = Coins(key, "run", terms.level)
-        other.prepare("run")
-        for r in range(300):
-            assert coins.heads(r) == other.drew_heads(r)
-
-
 @pytest.mark.parametrize("content", ["", "{}\n", "nonsense\n", "[]\n", '{"number": 1}\n'])
 def test_what_is_no_export(tmp_path: Path, content: str) -> None:
     path = tmp_path / "x.jsonl"
@@ -338,23 +351,40 @@ def test_what_is_no_export(tmp_path: Path, content: str) -> None:
         check_export(path)
 
 
-def test_a_client_knows_its_own_key(exported: Path, entries: Entries, tmp_path: Path) -> None:
+def test_a_client_knows_its_own_key(exported: Path, entries: Entries) -> None:
     """Whoever signs in a client's name with a key of its own is found by the client's key."""
-    deal = at(entries, "open")["content"]["agreement"]["clients"]["alice"]
-    commands = [["--client", "alice", "--key", deal["key"]], ["--server", "ab" * 32]]
-    commands.append(["--client", "alice", "--key", "ab" * 32])
-    commands.append(["--head", entries[-1]["hash"]])
-    commands.append(["--head", "ab" * 32])
-    codes = [fedprice.verify.main([str(exported), *command]) for command in commands]
-    assert codes == [0, 4, 4, 0, 4]
-    at(entries, "open")["content"]["agreement"] = None
-    for entry in entries:
-        for update in entry["content"].get("joined", {}).values():
-            update[4] = ""
-    unsigned = check_entries(rechain(entries))
-    assert any("NOBODY SIGNED" in line for line in describe(unsigned))
-    with pytest.raises(VerificationError, match="is not signed"):
-        fedprice.verify.check_keys(unsigned, "alice", deal["key"], None)
+    own = json.loads(at(entries, "commit")["content"]["commitments"]["alice"][0])["key"]
+    server = simulation_key("server").public.hex()
+    for code, *command in (
+        (0, "--client", "alice", "--key", own, "--server", server),
+        (4, "--server", "ab" * 32),
+        (4, "--client", "alice", "--key", "ab" * 32),
+        (2, "--key", own),  # whose?
+        (2, "--client", "mallory"),
+        (0, "--head", entries[-1]["hash"], "--head", entries[0]["hash"]),
+        (4, "--head", entries[-1]["hash"], "--head", "ab" * 32),
+    ):
+        assert fedprice.verify.main([str(exported), *command]) == code, command
+
+
+def test_money_without_a_signature_does_not_verify_by_itself(tmp_path: Path) -> None:
+    """It ended with 0 where nobody had signed."""
+    ledger, path = Ledger("sqlite://"), tmp_path / "market.jsonl"
+    ledger.deposit("treasury", 10, "first")
+    ledger.open_unsigned("run", 10, {"alice": Terms(10, LEVEL_ONE)}, rounds=1)
+    ledger.record_round("run", 0, model="0" * 64)
+    export(ledger, path, date=TODAY)
+    assert fedprice.verify.main([str(path)]) == 4
+    assert fedprice.verify.main([str(path), "--unsigned"]) == 0
+    ledger.withdraw("client:alice", 4, "payout")  # alice has no key in this ledger
+    assert ledger.verify().unsigned == ["run 'run'", "a withdrawal of client:alice"]
+    ledger.close()
+    ledger = Ledger("sqlite://")  # nor has its server
+    ledger.deposit("treasury", 10, "first")
+    ledger.withdraw("treasury", 4, "rent")
+    export(ledger, tmp_path / "own.jsonl", date=TODAY)
+    assert fedprice.verify.main([str(tmp_path / "own.jsonl")]) == 4
+    ledger.close()
 
 
 def test_random_edits_never_crash(entries: Entries) -> None:
@@ -375,4 +405,4 @@ def test_random_edits_never_crash(entries: Entries) -> None:
         where = rng.choice(list(spot)) if isinstance(spot, dict) else rng.randrange(len(spot))
         spot[where] = rng.choice(values)
         with contextlib.suppress(VerificationError):
-            check_entries(rechain(forged))
+            check_entries(resigned(forged))

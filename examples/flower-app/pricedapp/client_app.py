@@ -20,8 +20,9 @@ def client(context: Context) -> Client:
     if keys:
         key = read_key(Path(str(keys)) / f"client-{name}.key")
         server = read_public_key(Path(str(keys)) / "server.pub")
+        receipts = Path(str(keys)) / f"client-{name}.receipts"  # for `fedprice verify`
     else:  # a simulation: anybody can compute these
-        key, server = simulation_key(seed, f"client {name}"), None
+        key, server, receipts = simulation_key(f"client {name}"), None, None
     return Client(
         name=name,
         key=key,
@@ -29,8 +30,10 @@ def client(context: Context) -> Client:
         grad_norm=2.0,
         cost=float(costs[n]),
         value=float(values[n]),
+        most_payment=100.0,  # some want the model so much that they pay for it
         server=server,
         reveals=True,  # this server prices with full information
+        receipts=receipts,
     )
 
 

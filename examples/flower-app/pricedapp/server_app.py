@@ -28,7 +28,7 @@ def main(grid: Grid, context: Context) -> None:
     strategy = PricedParticipation(
         os.environ.get("FEDPRICE_LEDGER") or str(config["ledger"]),  # clients see the settings
         str(config["run"]),
-        key=read_key(Path(keys) / "server.key") if keys else simulation_key(seed, "server"),
+        key=read_key(Path(keys) / "server.key") if keys else simulation_key("server"),
         keys=read_public_keys(Path(keys)) if keys else None,
         pricing=FullInformation(budget=float(config["budget"]), alpha=float(config["alpha"])),
         clients=int(config["clients"]),
@@ -42,6 +42,7 @@ def main(grid: Grid, context: Context) -> None:
         ),
         fund=True,  # it is an example: the money comes from nowhere
         task=run_fingerprint(task, 1.0, rounds=rounds, aggregator=HorvitzThompson(), seed=seed),
+        seed=None if keys else seed,  # a simulation can be repeated
     )
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

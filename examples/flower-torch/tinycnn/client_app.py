@@ -15,10 +15,11 @@ def client(context: Context) -> Client:
     rng = np.random.default_rng([seed, n, 1])
     return Client(
         name=str(n + 1),
-        key=simulation_key(seed, f"client {n + 1}"),  # an example: anybody can compute it
+        key=simulation_key(f"client {n + 1}"),  # an example: anybody can compute it
         samples=len(load(n, seed)[1]),
         cost=float(rng.exponential(10)),
         value=float(rng.exponential(5)),
+        most_payment=20.0,
     )
 
 

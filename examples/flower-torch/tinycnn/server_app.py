@@ -30,12 +30,13 @@ def main(grid: Grid, context: Context) -> None:
     PricedParticipation(
         os.environ.get("FEDPRICE_LEDGER") or str(config["ledger"]),  # clients see the settings
         str(config["run"]),
-        key=simulation_key(seed, "server"),
+        key=simulation_key("server"),
         pricing=PostedPrice(budget=float(config["budget"]), alpha=float(config["alpha"])),
         clients=clients,
         periods=Periods(warm_up=2),  # norms are measured there
         limits=Limits(norm_cap=50.0),
         fund=True,
+        seed=seed,  # a simulation can be repeated
     ).start(
         grid,
         ArrayRecord(net.state_dict()),

@@ -17,6 +17,7 @@ from fedprice.cli.example import example
 from fedprice.cli.flower import flower
 from fedprice.cli.frontier import frontier
 from fedprice.cli.ledger import ledger, verify
+from fedprice.cli.payouts import request, reverse, rotate, settle, withdraw
 from fedprice.cli.price import price
 from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
@@ -36,6 +37,8 @@ for command in (
     price, compare, frontier, respond, calibrate, simulate, verify, reproduce, report, example,
 ):  # fmt: skip
     app.command()(command)
+for of_ledger in (settle, request, withdraw, reverse, rotate):
+    ledger.command()(of_ledger)
 app.add_typer(data, name="data")
 app.add_typer(ledger, name="ledger")
 app.add_typer(flower, name="flower")

@@ -75,7 +75,7 @@ def keys(
 ) -> None:
     """Make signing keys for a server and its clients."""
     require_extras("flower", "learn")
-    from fedprice.flower.keys import write_keys
+    from fedprice.market.keys import write_keys
 
     write_keys(folder, [str(n + 1) for n in range(clients)])
     stderr().print(f"wrote {clients + 1} keys into {folder}", markup=False)

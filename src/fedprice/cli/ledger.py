@@ -24,9 +24,19 @@ if TYPE_CHECKING:
 
     from fedprice.market.ledger import Ledger
 
-__all__ = ["LedgerUrl", "ledger", "report_periods", "verify"]
+__all__ = [
+    "DEFAULT_URL",
+    "LedgerUrl",
+    "ledger",
+    "micro_units_of",
+    "opened_ledger",
+    "report_periods",
+    "verify",
+]
 
-ledger = typer.Typer(no_args_is_help=True, help="Look at a ledger: runs, statements, proof.")
+ledger = typer.Typer(
+    no_args_is_help=True, help="Look at a ledger and keep it: runs, statements, payouts, proof."
+)
 
 LEDGER_HELP = "sqlite:///FILE, postgresql+psycopg://…, or an SQLite file."
 SHOWN = 20  # rounds of a statement on screen
@@ -39,7 +49,8 @@ DEFAULT_URL = "sqlite:///market.db"
 
 
 @contextmanager
-def _opened(url: str) -> Iterator[Ledger]:
+def opened_ledger(url: str) -> Iterator[Ledger]:
+    """Open a ledger that is there, and close it."""
     from fedprice.market.ledger import Ledger
 
     found = Ledger(url, create=False)
@@ -67,18 +78,22 @@ def open_(
         str | None,
         typer.Option(help="What the deposit is; the same one into an account counts once."),
     ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="FILE", help="The server's private key.")
+    ] = None,
     format_: options.StdoutFormat = options.Format.TABLE,
 ) -> None:
     """Open a ledger, new or old, bring in money, and show all balances."""
     import polars as pl
 
+    from fedprice.market.keys import read_key
     from fedprice.market.ledger import Ledger
     from fedprice.market.money import money
 
     if (deposit is None) != (reference is None) or (to is not None and deposit is None):
         raise InputError("--deposit and --reference belong together; --to goes with them.")
-    amount = None if deposit is None else _micro_units(deposit)
-    opened = Ledger(url, unit=unit)
+    amount = None if deposit is None else micro_units_of("--deposit", deposit)
+    opened = Ledger(url, unit=unit, key=None if key is None else read_key(key))
     try:
         if amount is not None and reference is not None:
             account = "treasury" if to is None else f"client:{to}"
@@ -97,6 +112,7 @@ def open_(
         },
         schema={"account": pl.String, "balance": pl.Decimal(38, 6)},
     )
+    stderr().print(f"identity {opened.identity}", markup=False, soft_wrap=True)
     _send(rows, format_, f"{opened.name}, in {opened.unit}")
 
 
@@ -111,7 +127,7 @@ def runs(
     from fedprice.market.statements import runs_of
 
     delivery = Delivery(output, None, format_, force)
-    with _opened(url) as opened:
+    with opened_ledger(url) as opened:
         rows = runs_of(opened)
     shown = [name for name in rows.columns if name not in ("model", "escrow")]
     _send(rows, format_, f"runs, in {opened.unit}", delivery, shown)
@@ -148,7 +164,7 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
 
     format_ = options.Format.TABLE if delivery is None else delivery.format
     following = next_period(run)
-    with _opened(url) as opened:
+    with opened_ledger(url) as opened:
         rows, found = clients_of(opened, run)
         if opened.opening(following) is None:
             following = ""
@@ -157,10 +173,13 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
     _send(rows, format_, title, delivery)
     if format_ is options.Format.TABLE:
         stdout().print(f"model {found.model or 'as it was'}", markup=False)
-        more = rows.filter(rows["shown"] > rows["grad_norm"])["client"].to_list()
-        if more:
-            names = ", ".join(map(repr, more))
-            stdout().print(f"declared less gradient norm than shown: {names}", markup=False)
+        for how, what in (
+            ("too little", "declared less gradient norm than shown"),
+            ("too much", "declared far more gradient norm than their updates suggest"),
+        ):
+            names = ", ".join(map(repr, rows.filter(declared=how)["client"]))
+            if names:
+                stdout().print(f"{what}: {names}", markup=False)
     return following or None
 
 
@@ -178,7 +197,7 @@ def statement(
     from fedprice.market.statements import statement_of
 
     delivery = Delivery(output, None, format_, force)
-    with _opened(url) as opened:
+    with opened_ledger(url) as opened:
         rows, runs_ = statement_of(opened, client)
     title = f"{client}, in {opened.unit}: balance {rows['balance'][-1]:,}"
     if format_ is not options.Format.TABLE:
@@ -193,20 +212,30 @@ def statement(
     screen.print(table)
 
 
+Heads = Annotated[
+    list[str] | None,
+    typer.Option("--head", metavar="HASH", help="An entry's hash that must be there; repeat it."),
+]
+Unsigned = Annotated[
+    bool, typer.Option("--unsigned", help="Let money pass that moved without a signature.")
+]
+
+
 @ledger.command("verify")
 def verify_ledger(
-    url: LedgerUrl = DEFAULT_URL,
-    head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="An entry's hash that must be there.")
-    ] = None,
+    url: LedgerUrl = DEFAULT_URL, head: Heads = None, unsigned: Unsigned = False
 ) -> None:
-    """Check the database, the chain, every coin, weight, payment and balance."""
-    from fedprice.verify import describe
+    """Check the database, the chain, every signature, coin, weight, payment and balance."""
+    from fedprice.verify import VerificationError, describe, require_signed
 
-    _head(head)
-    with _opened(url) as opened:
-        report = opened.verify(head)
-    for line in describe(report):
+    heads = _heads(head)
+    with opened_ledger(url) as opened:
+        books = opened.verify(*heads)
+    try:
+        require_signed(books, unsigned)
+    except VerificationError as error:
+        raise UnverifiedError(f"{opened.name} does not verify: {error}") from error
+    for line in describe(books):
         stdout().print(line, markup=False, soft_wrap=True)
 
 
@@ -234,7 +263,7 @@ def export(
     from fedprice.market.export import export as write
 
     check_output(output, EXPORTS, force=force)
-    with _opened(url) as opened:
+    with opened_ledger(url) as opened:
         count = write(opened, output, date=(date or datetime.datetime.now()).date())
     stderr().print(f"wrote {output}: {count} entries", markup=False)
 
@@ -271,57 +300,71 @@ def verify(
     server: Annotated[
         str | None, typer.Option(metavar="HEX", help="The server's public key, or its file.")
     ] = None,
-    head: Annotated[
-        str | None, typer.Option(metavar="HASH", help="An entry's hash that must be there.")
+    head: Heads = None,
+    receipts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="What the client kept, to be found in the ledger."),
     ] = None,
+    unsigned: Unsigned = False,
 ) -> None:
-    """Check an exported ledger without trusting who wrote it: coins, weights, payments, chain."""
-    from fedprice.errors import nearest
-    from fedprice.verify import VerificationError, check_export, check_keys, describe
+    """Check an exported ledger without trusting who wrote it: signatures, coins, pay, chain."""
+    from argparse import Namespace
 
-    _head(head)
+    from fedprice.verify import UncheckedError, VerificationError, verified
+
     if key is not None and client is None:
         raise InputError("--key is a client's; name it with --client.")
+    given = Namespace(
+        export=exported,
+        client=client,
+        key=_public_key("--key", key),
+        server=_public_key("--server", server),
+        head=_heads(head),
+        receipts=receipts,
+        unsigned=unsigned,
+    )
     try:
         with exported.open("rb") as file:
-            if file.read(15) == b"SQLite format 3":
+            if file.peek(15)[:15] == b"SQLite format 3":
                 raise InputError(
                     f"{exported} is a database, not an export; try: fedprice ledger verify "
                     f"--ledger {exported}"
                 )
-        report = check_export(exported, head)
-        check_keys(report, client, _public_key("--key", key), _public_key("--server", server))
+            lines = verified(given, file)
     except VerificationError as error:
         raise UnverifiedError(f"{exported} does not verify: {error}") from error
+    except UncheckedError as error:
+        raise InputError(str(error)) from error
+    except MemoryError as error:
+        raise InputError(f"{exported} is too large for the memory of this machine.") from error
     except OSError as error:
-        raise InputError(f"cannot read {exported}: {error.strerror}.") from error
-    known = sorted({name for run in report.runs.values() for name in run.clients})
-    if client is not None and client not in known:
-        hint = nearest(client, known) if known else "It has none."
-        raise InputError(f"no run in {exported} has a client {client!r}. {hint}")
-    for line in describe(report, client):
+        path = error.filename or exported
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    for line in lines:
         stdout().print(line, markup=False, soft_wrap=True)
 
 
-def _micro_units(text: str) -> int:
+def micro_units_of(option: str, text: str) -> int:
     """Return an amount as it was typed, exactly: plain digits, and at most six decimals.
 
     Examples
     --------
-    >>> _micro_units("12.5")
+    >>> micro_units_of("--deposit", "12.5")
     12500000
     """
     fits = re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,6})?", text)
     units = int(Decimal(text).scaleb(6)) if fits else 0
     if not units:
         raise InputError(
-            f"--deposit must be above 0 and below 1e12, with at most six decimals; got {text}."
+            f"{option} must be above 0 and below 1e12, with at most six decimals; got {text}."
         )
     return units
 
 
 def _public_key(option: str, text: str | None) -> str | None:
     """Return a public key that was typed, or that is in a file."""
+    if text is not None and text.endswith(".key"):
+        raise InputError(f"{option} must be a public key, or its file; {text} is a private one.")
     if text is not None and Path(text).is_file():
         text = Path(text).read_text("utf-8", errors="replace").strip()
     if text is not None and not re.fullmatch("[0-9a-f]{64}", text):
@@ -333,10 +376,11 @@ def _public_key(option: str, text: str | None) -> str | None:
     return text
 
 
-def _head(text: str | None) -> str | None:
-    if text is not None and not re.fullmatch("[0-9a-f]{64}", text):
-        raise InputError(f"--head must be 64 hexadecimal digits; got {text!r}.")
-    return text
+def _heads(given: list[str] | None) -> list[str]:
+    for text in given or []:
+        if not re.fullmatch("[0-9a-f]{64}", text):
+            raise InputError(f"--head must be 64 hexadecimal digits; got {text!r}.")
+    return given or []
 
 
 def _send(

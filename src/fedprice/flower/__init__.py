@@ -7,9 +7,9 @@ require("flwr.app", "flower")
 from fedprice.flower.client import Client, ParticipationMod
 from fedprice.flower.exchange import Limits
 from fedprice.flower.grid import InProcessGrid
-from fedprice.flower.keys import read_key, read_public_key, read_public_keys, write_keys
 from fedprice.flower.pricing import FullInformation, PostedPrice
 from fedprice.flower.strategy import PricedParticipation
+from fedprice.market.keys import read_key, read_public_key, read_public_keys, write_keys
 from fedprice.market.periods import Periods
 
 __all__ = [

@@ -4,20 +4,24 @@
     app = ClientApp(mods=[market])
     market.answer(app)                         # the server's questions
 
-It answers offers with the level that suits the client best, trains only when the client's own coin
-shows heads, and signs what leaves. It keeps nothing between messages: a restarted client goes on.
+It answers offers with the level that suits the client best, one at a time of each server, reveals
+its coin secret when all commitments are recorded, trains only when its own coin shows heads, and
+signs what leaves. What it has in writing is kept by `fedprice.flower.evidence`; a client that has
+lost it goes on all the same, with what the messages hold.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError
+from fedprice.flower.evidence import kept_evidence
 from fedprice.flower.wire import (
     MARKET,
     Profile,
@@ -31,20 +35,33 @@ from fedprice.flower.wire import (
     the_arrays,
     to_record,
 )
-from fedprice.market.coins import Coins, coin_key, is_opening, own_secret
-from fedprice.market.messages import RefusedError
-from fedprice.market.money import LEVEL_ONE, money
-from fedprice.market.offers import Commitment, Offer, answer, chosen_level
+from fedprice.game import profit_at
+from fedprice.market.agreement import conditions_of
+from fedprice.market.coins import Coins, coin_key, is_opening, own_secret, secret_hash
+from fedprice.market.messages import RefusedError, Signed
+from fedprice.market.money import LEVEL_ONE, MICRO, money
+from fedprice.market.offers import (
+    Commitment,
+    Conditions,
+    Offer,
+    Opening,
+    Receipt,
+    Roster,
+    answer,
+    chosen_level,
+)
 from fedprice.market.updates import Update, arrays_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from flwr.app import Context
     from flwr.clientapp import ClientApp
 
     from fedprice.arrays import Arrays
-    from fedprice.market.messages import Signed, SigningKey
+    from fedprice.flower.evidence import Evidence
+    from fedprice.market.messages import SigningKey
 
     Next = Callable[[Message, Context], Message]
 
@@ -68,12 +85,18 @@ class Client:
     cost, value, cost_exponent
         c, v and τ: what joining every round of a run costs it, and what a unit less of loss is
         worth to it.
+    most_payment
+        The most that it pays the server for a whole run; by default nothing.
+    rounds
+        The rounds of the run that its cost and value are for; None takes the server's word.
     grad_norm
         A bound on the norm of its stochastic gradients; None where norms are to be measured.
     server
         The public key of the server it deals with; None takes any that asks.
     reveals
         Whether it tells the server its cost and value (a run with full information).
+    receipts
+        A file in which it keeps what it has in writing, for `fedprice verify`; None for none.
     """
 
     name: str
@@ -82,9 +105,12 @@ class Client:
     cost: float
     value: float = 0.0
     cost_exponent: float = 2.0
+    most_payment: float = 0.0
+    rounds: int | None = None
     grad_norm: float | None = None
     server: bytes | None = None
     reveals: bool = False
+    receipts: Path | None = None
 
 
 class ParticipationMod:
@@ -108,9 +134,11 @@ class ParticipationMod:
         self._client, self._returns = client, returns
 
     def answer(self, app: ClientApp) -> None:
-        """Let an app answer the market's questions: who it is, and what it says to an offer."""
+        """Let an app answer the market's questions, from who it is to its coin secret."""
         app.query("profile")(self._guarded(self._profile))
         app.query("offer")(self._guarded(self._offer))
+        app.query("reveal")(self._guarded(self._reveal))
+        app.query("receipt")(self._guarded(self._receipt))
 
     def __call__(self, message: Message, context: Context, call_next: Next) -> Message:
         """Train only if the client's coin shows heads, and sign the update."""
@@ -126,6 +154,7 @@ class ParticipationMod:
             try:
                 return handle(message, context)
             except FedpriceError as error:
+                _log.warning("declined %s: %s", message.metadata.message_type, error)
                 return declined(message, str(error))
 
         return handler
@@ -146,33 +175,50 @@ class ParticipationMod:
         return _reply(message, **signed_fields("profile", own.key.sign(profile)))
 
     def _offer(self, message: Message, context: Context) -> Message:
-        own = self._client(context)
+        own, now = self._client(context), time.time()
         record = market_fields(message.content)
-        signed = signed_of(record, "offer")
-        offer = _own_offer(own, signed)
-        level = chosen_level(
-            offer,
-            cost=own.cost,
-            value=own.value,
-            cost_exponent=own.cost_exponent,
-        )
-        kept = context.state.config_records.get(MARKET)
-        before = None if kept is None else kept.get(f"offer of {offer.run}")
-        if before not in (None, signed.hash):
-            raise RefusedError("another offer of this run was committed to before.")
-        answered = answer(own.key, signed, level, samples=own.samples, grad_norm=own.grad_norm)
-        known = {} if kept is None else dict(kept)
-        told = (
-            f"a price of {money(offer.price)} {offer.unit} up to level "
-            f"{offer.level_cap / LEVEL_ONE:.4f} for {offer.rounds} rounds"
-        )
-        earlier = known.get(f"terms of {offer.follows}")
-        changed = f"; in the period before: {earlier}" if isinstance(earlier, str) else ""
-        chose = f"{level / LEVEL_ONE:.4f}"
-        _log.info("%s: run %s offers %s%s; chosen: %s", own.name, offer.run, told, changed, chose)
-        own_terms = {f"offer of {offer.run}": signed.hash, f"terms of {offer.run}": told}
-        context.state[MARKET] = market_record(**known | own_terms)
+        signed, offer, conditions = _own_offer(own, record)
+        told = {name[7:]: value for name, value in record.items() if name.startswith("before.")}
+        before = _agreed(own, told) if told else None  # the period before was opened
+        with kept_evidence(context, own.receipts) as evidence:
+            answered = evidence.commitment_to(signed, own.key.public)
+            if before is not None and answered is None:
+                _ensure(evidence, own, before.conditions, before.offer, before.commitment)
+                evidence.note_opened(before.offer, before.opening)
+            if conditions.expires <= now:
+                raise RefusedError("this offer has expired.")
+            if answered is None:
+                evidence.require_free(offer, conditions, now)
+                level = _level(own, offer, conditions)
+                answered = answer(
+                    own.key, signed, level, samples=own.samples, grad_norm=own.grad_norm
+                )
+                evidence.keep(_noted(own, conditions), signed, answered)
+                _tell(own, offer, conditions, level, context)
         return _reply(message, **signed_fields("commitment", answered))
+
+    def _reveal(self, message: Message, context: Context) -> Message:
+        own, record = self._client(context), market_fields(message.content)
+        signed, _, conditions = _own_offer(own, record)
+        committed, _ = _own_commitment(own, record, signed)
+        roster = signed_of(record, "roster")
+        named: Roster = roster.open(Roster, signed.key)
+        if (named.ledger, named.run) != (conditions.ledger, conditions.run):
+            raise RefusedError("this roster is that of another run.")
+        if named.commitment != committed.hash:
+            raise RefusedError("this roster does not name the commitment of this client.")
+        if conditions.expires <= time.time():
+            raise RefusedError("this offer has expired.")
+        with kept_evidence(context, own.receipts) as evidence:
+            _ensure(evidence, own, conditions, signed, committed)
+            evidence.require_roster(signed, named.commitments)
+            evidence.keep(roster)
+        return _reply(message, secret=own_secret(own.key.private, signed.hash))
+
+    def _receipt(self, message: Message, context: Context) -> Message:
+        own, record = self._client(context), market_fields(message.content)
+        _note(own, record, _agreed(own, record), context)
+        return _reply(message)
 
     def _train(self, message: Message, context: Context, call_next: Next) -> Message:
         own = self._client(context)
@@ -181,11 +227,12 @@ class ParticipationMod:
             if not reply.has_error():
                 reply.content[MARKET] = market_record(client=own.name, samples=own.samples)
             return reply
-        offer, round_ = self._called(own, message)
+        base = arrays_hash(arrays_of(the_arrays(message.content)))
+        run, round_ = self._called(own, message, context, base)
         reply, update = self._update(message, context, call_next)
         if reply.has_error():
             return reply
-        signed = own.key.sign(Update(offer.run, own.name, round_, arrays_hash(update)))
+        signed = own.key.sign(Update(run, own.name, round_, arrays_hash(update), base))
         reply.content[MARKET] = market_record(**signed_fields("update", signed))
         return reply
 
@@ -213,32 +260,144 @@ class ParticipationMod:
             reply.content[named] = to_record(list(given.keys()), update)
         return reply, update
 
-    def _called(self, own: Client, message: Message) -> tuple[Offer, int]:
-        """Return the offer and the round of a call, if it follows from what this client signed."""
+    def _called(
+        self, own: Client, message: Message, context: Context, base: str
+    ) -> tuple[str, int]:
+        """Return the run and the round of a call, if it follows from what this client signed."""
         record = market_fields(message.content)
-        signed = signed_of(record, "offer")
-        offer = _own_offer(own, signed)
-        commitment: Commitment = signed_of(record, "commitment").open(Commitment, own.key.public)
-        round_, secret = record.get("round"), record.get("secret")
-        mine = own_secret(own.key.private, signed.hash)
-        if commitment.offer != signed.hash or commitment.secret != mine.hex():
-            raise RefusedError("this is not the offer that was committed to.")
-        if not (isinstance(secret, bytes) and is_opening(secret, offer.coin_hash)):
-            raise RefusedError("the server's secret is not the one it committed to.")
-        if type(round_) is not int or not 0 <= round_ < offer.rounds:
+        agreed, round_ = _agreed(own, record), record.get("round")
+        if type(round_) is not int or not 0 <= round_ < agreed.conditions.rounds:
             raise RefusedError("there is no such round.")
-        coins = Coins(coin_key(secret, mine), offer.run, commitment.level)
-        if not coins.heads(round_):
-            raise RefusedError(f"the coin of round {round_} shows tails.")
-        return offer, round_
+        if not agreed.coins.heads(round_):
+            raise RefusedError(f"the coin of round {round_ + 1} shows tails.")
+        _note(own, record, agreed, context)
+        with kept_evidence(context, own.receipts) as evidence:
+            evidence.note_asked(agreed.conditions, round_, base)
+        return agreed.conditions.run, round_
 
 
-def _own_offer(own: Client, signed: Signed) -> Offer:
+@dataclass(frozen=True)
+class _Agreed:
+    """What a message says was agreed with this client, and what fixes its coins."""
+
+    conditions: Conditions
+    offer: Signed
+    commitment: Signed
+    opening: Signed
+    coins: Coins
+
+
+def _agreed(own: Client, record: dict[str, Any]) -> _Agreed:
+    """Return what was agreed, if it follows from what this client signed."""
+    signed, offer, conditions = _own_offer(own, record)
+    committed, commitment = _own_commitment(own, record, signed)
+    secret, opening = record.get("secret"), signed_of(record, "opening")
+    mine = own_secret(own.key.private, signed.hash)
+    if not (isinstance(secret, bytes) and is_opening(secret, offer.coin_hash)):
+        raise RefusedError("the server's secret is not the one it committed to.")
+    opened: Opening = opening.open(Opening, signed.key)
+    if (opened.ledger, opened.run) != (conditions.ledger, conditions.run):
+        raise RefusedError("it says that another run was opened.")
+    coins = Coins(coin_key(secret, mine, bytes.fromhex(opened.mixed)), commitment.level)
+    return _Agreed(conditions, signed, committed, opening, coins)
+
+
+def _note(own: Client, record: dict[str, Any], agreed: _Agreed, context: Context) -> None:
+    """Keep what a message proves; refuse it if it contradicts what was known before."""
+    server, ledger = agreed.offer.key, agreed.conditions.ledger
+    with kept_evidence(context, own.receipts) as evidence:
+        _ensure(evidence, own, agreed.conditions, agreed.offer, agreed.commitment)
+        evidence.note_opened(agreed.offer, agreed.opening)
+        if "receipt.content" in record:
+            signed = signed_of(record, "receipt")
+            receipt: Receipt = signed.open(Receipt, server)
+            if (receipt.ledger, receipt.client) != (ledger, own.name):
+                raise RefusedError("it has a receipt for another client or ledger.")
+            evidence.note_receipt(signed, ledger, receipt.run)
+        evidence.note_head(signed_of(record, "head"), ledger, server)
+
+
+def _own_offer(own: Client, record: dict[str, Any]) -> tuple[Signed, Offer, Conditions]:
     """Return an offer that was made to this client, by the server it deals with."""
+    signed = signed_of(record, "offer")
     offer: Offer = signed.open(Offer, own.server or signed.key)
     if offer.client != own.name:
         raise RefusedError("this offer is for another client.")
-    return offer
+    try:
+        conditions = conditions_of(str(record.get("conditions")))
+    except (TypeError, AttributeError) as error:  # other fields than it should have
+        raise RefusedError("its conditions cannot be read.") from error
+    if conditions.hash != offer.conditions:
+        raise RefusedError("these are not the conditions of the offer.")
+    if conditions.server != signed.key.hex():
+        raise RefusedError("its conditions name another server than the one that signed it.")
+    return signed, offer, conditions
+
+
+def _own_commitment(
+    own: Client, record: dict[str, Any], offer: Signed
+) -> tuple[Signed, Commitment]:
+    """Return what this client committed to, if it is this offer."""
+    signed = signed_of(record, "commitment")
+    commitment: Commitment = signed.open(Commitment, own.key.public)
+    mine = own_secret(own.key.private, offer.hash)
+    if commitment.offer != offer.hash or commitment.secret_hash != secret_hash(mine):
+        raise RefusedError("this is not the offer that was committed to.")
+    return signed, commitment
+
+
+def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
+    """Return the level that suits a client best; refuse an offer at a loss."""
+    if own.rounds not in (None, conditions.run_rounds):
+        raise RefusedError(
+            f"it declines: its cost is for {own.rounds} rounds, the run has "
+            f"{conditions.run_rounds}."
+        )
+    level = chosen_level(
+        offer, conditions, cost=own.cost, value=own.value, cost_exponent=own.cost_exponent
+    )
+    price = offer.price / MICRO * (conditions.run_rounds / conditions.rounds)
+    owed = -price * level / LEVEL_ONE
+    if owed > own.most_payment:
+        raise RefusedError(
+            f"it declines: it would pay {owed:.6f} for the whole run; at most it pays "
+            f"{own.most_payment:.6f}."
+        )
+    profit = profit_at(level / LEVEL_ONE, price, own.cost, own.cost_exponent)
+    if own.value == 0 and profit < -1 / MICRO:
+        raise RefusedError(
+            f"it declines: at the least level of {level / LEVEL_ONE:.4f} the offer costs it more "
+            "than it pays."
+        )
+    return level
+
+
+def _noted(own: Client, conditions: Conditions) -> Signed:
+    """Return conditions as a client keeps them: they come with offers that the server signed."""
+    text = conditions.text
+    return Signed(text.encode(), own.key.sign_text(text), own.key.public)
+
+
+def _ensure(
+    evidence: Evidence, own: Client, conditions: Conditions, offer: Signed, commitment: Signed
+) -> None:
+    """Take up a commitment of this client that it does not remember, such as after a restart."""
+    if evidence.commitment_to(offer, own.key.public) is None:
+        evidence.keep(_noted(own, conditions), offer, commitment)
+
+
+def _tell(own: Client, offer: Offer, conditions: Conditions, level: int, context: Context) -> None:
+    """Log what was offered and chosen, beside what was offered in the period before."""
+    known = dict(context.state.config_records.get(MARKET) or {})
+    told = (
+        f"a price of {money(offer.price)} {conditions.unit} up to level "
+        f"{offer.level_cap / LEVEL_ONE:.4f} for {conditions.rounds} rounds"
+    )
+    earlier = known.get(f"terms of {conditions.follows}")
+    changed = f"; in the period before: {earlier}" if isinstance(earlier, str) else ""
+    chose = f"{level / LEVEL_ONE:.4f}"
+    _log.info("%s: run %s offers %s%s; chosen: %s", own.name, conditions.run, told, changed, chose)
+    context.state[MARKET] = market_record(**known | {f"terms of {conditions.run}": told})
 
 
 def _reply(message: Message, **fields: bytes) -> Message:

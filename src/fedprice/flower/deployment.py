@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from fedprice.errors import InputError
 from fedprice.flower.app import config_text
 from fedprice.flower.certificates import write_certificates, write_node_key
-from fedprice.flower.keys import write_keys
 from fedprice.flower.processes import (
     DeploymentError,
     descends,
@@ -33,6 +32,7 @@ from fedprice.flower.processes import (
     offline,
     undisturbed,
 )
+from fedprice.market.keys import write_keys
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:

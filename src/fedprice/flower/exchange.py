@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -29,7 +30,10 @@ class Limits:
     at_once
         How many messages may be under way, for many clients on few cores; 0 for all.
     norm_cap, most_samples
-        The largest norm of an update, and the most samples a client may declare.
+        The largest norm of an update of a client whose norm is neither declared nor measured, and
+        the most samples a client may declare.
+    offer_lifetime
+        Seconds for which an offer holds: clients answer and reveal their secrets within them.
     """
 
     wait: float = 120.0
@@ -37,10 +41,20 @@ class Limits:
     at_once: int = 0
     norm_cap: float = 1e6
     most_samples: int = 1 << 40
+    offer_lifetime: float = 900.0
 
     def __post_init__(self) -> None:
+        for name in ("wait", "round_timeout"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(
+                    f"`{name}` must be a number of seconds, at least 0; got {getattr(self, name)}."
+                )
         if type(self.at_once) is not int or self.at_once < 0:
             raise InputError(f"`at_once` must be a whole number, at least 0; got {self.at_once!r}.")
+        if not 1 <= self.offer_lifetime <= 1e9:
+            raise InputError(
+                f"`offer_lifetime` must be 1 to 1e9 seconds; got {self.offer_lifetime!r}."
+            )
 
 
 @dataclass
@@ -62,17 +76,27 @@ class Exchange:
         """Return a message to a node."""
         return Message(content, node, kind, ttl=self.timeout, group_id=group)
 
-    def replies(self, grid: Grid, messages: list[Message]) -> list[Message]:
+    def replies(
+        self, grid: Grid, messages: list[Message], within: float = math.inf
+    ) -> list[Message]:
         """Send messages and return the replies that come in time.
 
         Flower's own `send_and_receive` looks for replies every three seconds only.
+
+        Parameters
+        ----------
+        messages
+            What to send.
+        within
+            The most seconds for all of it, if less than what each may take.
         """
+        last = time.monotonic() + within
         left, replies, pause = list(messages), list[Message](), 0.02
         waiting: dict[str, float] = {}  # by message: until when
         while left or waiting:
             room = (self.at_once or len(messages)) - len(waiting)
             some, left = left[: max(room, 0)], left[max(room, 0) :]
-            until = time.monotonic() + self.timeout
+            until = min(time.monotonic() + self.timeout, last)
             if some:
                 waiting |= {name: until for name in grid.push_messages(some) if name}
             for reply in grid.pull_messages([*waiting]):
@@ -80,16 +104,18 @@ class Exchange:
                 replies.append(reply)
             now = time.monotonic()
             waiting = {name: until for name, until in waiting.items() if until > now}
+            if now > last:
+                break
             if waiting:
                 time.sleep(pause)
                 pause = min(1.5 * pause, 0.5)
         return replies
 
     def answers(
-        self, grid: Grid, asked: list[tuple[str, Message]]
+        self, grid: Grid, asked: list[tuple[str, Message]], within: float = math.inf
     ) -> Iterable[tuple[str, Message]]:
         """Yield the reply of each client that answers, in the order asked."""
-        yield from answered(asked, self.replies(grid, [message for _, message in asked]))
+        yield from answered(asked, self.replies(grid, [message for _, message in asked], within))
 
 
 def answered(

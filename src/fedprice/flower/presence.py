@@ -73,6 +73,12 @@ class Presence:
         self._quiet: dict[int, float] = {}  # nodes that are no clients, and when to ask again
         self._turned_away = ""
 
+    def know(self, keys: Mapping[str, list[str]]) -> None:
+        """Take in the keys that clients have in a ledger, where none are registered."""
+        for account, own in keys.items():
+            if not self._registered and account.startswith("client:"):
+                self.keys[account.removeprefix("client:")] = bytes.fromhex(own[-1])
+
     def gather(self, grid: Grid, wanted: int, *, enough: int) -> None:
         """Ask who is there until all wanted have answered, or time is up."""
         until = time.monotonic() + self._limits.wait

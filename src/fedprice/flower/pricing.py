@@ -15,19 +15,22 @@ from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError
 from fedprice.game import Game
 from fedprice.market.money import (
+    LEVEL_ONE,
+    MICRO,
     level_units,
     micro_units,
     price_units,
     whole_payments,
 )
 from fedprice.market.offers import Terms
-from fedprice.market.terms import budgeted_terms
+from fedprice.market.terms import budgeted_terms, largest_weight, least_levels
 from fedprice.pricing import Status, solve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from fedprice.arrays import FloatArray
     from fedprice.flower.wire import Profile
     from fedprice.market.periods import Period
     from fedprice.rounds import Aggregator, ServerStep
@@ -36,11 +39,24 @@ __all__ = ["FullInformation", "PostedPrice", "Priced", "Pricing"]
 
 
 class Priced(NamedTuple):
-    """What to offer each client, and what the period may cost in all, in micro-units."""
+    """What to offer the clients of a period.
+
+    Attributes
+    ----------
+    terms, impacts, floors
+        For each client: its price and highest level, its impact, and the least level that it may
+        commit to, in multiples of 2⁻³².
+    budget
+        What the period may cost in all, in micro-units.
+    max_weight
+        The largest weight a/q of an update; the floors hold it.
+    """
 
     terms: list[Terms]
     impacts: list[float]
     budget: int
+    floors: list[int]
+    max_weight: float
 
 
 class Pricing(Protocol):
@@ -58,6 +74,9 @@ class Pricing(Protocol):
 
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
         """Refuse a run that combines updates in another way than the prices were made for."""
+
+    def unfit(self, profile: Profile) -> str:
+        """Return why a client cannot be priced; empty if it can."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +125,10 @@ class Impact:
         """Return the norm of each client, all of one kind.
 
         With a calibration: those of updates, as measured in earlier periods, or else by the
-        calibration. With α: the declared ones, or where nobody declares any those of updates as
-        measured. Who was never measured counts like the median of the others.
+        calibration. With α: where nobody declares any, those of updates as measured; otherwise the
+        declared ones, which give way to measured ones times the fleet's median of declared over
+        measured: what one client declares does not raise its own price once it was measured. Who
+        was never measured counts like the median of the others, or as declared if that is less.
         """
         known = dict(period.norms)
         found = self._measured
@@ -120,7 +141,15 @@ class Impact:
                     f"client {silent[0]!r} declares no gradient norm, while others do, and α goes "
                     "with one kind of norm: let all of them declare one, or none."
                 )
-            return [float(profile.grad_norm) for profile in profiles]
+            declared = {p.client: float(p.grad_norm) for p in profiles}
+            ratios = [declared[c] / norm for c, norm in known.items() if c in declared and norm]
+            if not ratios:
+                return list(declared.values())
+            scale, usual = median(ratios), median(known.values())
+            return [
+                scale * known[c] if c in known else min(own, scale * usual)
+                for c, own in declared.items()
+            ]
         own = [known[p.client] for p in profiles if p.client in known]
         if not own:
             first = next(p.client for p in profiles if not p.grad_norm)
@@ -180,11 +209,16 @@ class FullInformation:
             )
         samples = np.array([p.samples for p in profiles])
         terms = budgeted_terms(outcome, samples, rounds=period.rounds, budget=budget)
-        return Priced(terms, game.impact.tolist(), budget)
+        floors = least_levels(outcome)
+        return Priced(terms, game.impact.tolist(), budget, floors, largest_weight(outcome))
 
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
         """Refuse a run that combines updates in another way than the calibration's pilots did."""
         self._impact.require_same(aggregator, server_step)
+
+    def unfit(self, profile: Profile) -> str:
+        """Return that a client keeps its cost or value to itself, if it does."""
+        return "" if profile.cost and profile.value else "it keeps its cost or value to itself"
 
     def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
         """Return offers that make a flat level each client's best answer, by its cost alone.
@@ -194,8 +228,7 @@ class FullInformation:
         """
         costs, tau = np.array(_costs(profiles)), self.cost_exponent
         budget, share = period.budget(micro_units(self.budget)), period.rounds / period.run_rounds
-        samples = np.array([p.samples for p in profiles], np.float64)
-        floors = np.minimum(samples / samples.sum() / self.max_weight, 1.0)
+        floors = _floors(profiles, self.max_weight)
         afford = budget / 1e6 / share if budget > 0 else 0.0
         least = float(tau * (costs * floors**tau).sum())
         if not afford > least:
@@ -217,14 +250,18 @@ class FullInformation:
                 whole_payments(payments.tolist(), budget), caps, profiles, strict=True
             )
         ]
-        return Priced(terms, [0.0] * len(profiles), budget)
+        least_units = [max(level_units(float(q)), 1) for q in floors]
+        most = min(self.max_weight, float(LEVEL_ONE))  # no a / q is larger than that
+        return Priced(terms, [0.0] * len(profiles), budget, least_units, most)
 
 
 @dataclass(frozen=True)
 class PostedPrice:
-    """One price for all, for clients that keep cost and value to themselves.
+    """One price per sample, for clients that keep cost and value to themselves.
 
-    The budget suffices if all take the highest level; who values the model joins more.
+    The budget suffices if all take the highest level; who values the model joins more. What a
+    client is offered is in proportion to its samples, so that data under several names earn
+    together what they earn under one.
 
     Parameters
     ----------
@@ -233,22 +270,27 @@ class PostedPrice:
     alpha, calibration
         As for `FullInformation`; they tell clients what their levels are worth to the model.
     level_cap
-        The highest level that is paid for.
+        The highest level that is paid for; higher for a client whose floor lies above it.
+    max_weight
+        The largest weight a/q of an update, as for `FullInformation`.
     """
 
     budget: float
     alpha: float | None = None
     calibration: Calibration | str | Path | None = None
     level_cap: float = 1.0
+    max_weight: float = LARGEST_WEIGHT
     _impact: Impact = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_impact", Impact(self.alpha, self.calibration))
         if not level_units(self.level_cap) or self.budget < 0:
             raise InputError("`level_cap` must be above 0, and `budget` at least 0.")
+        if not self.max_weight > 0:
+            raise InputError(f"`max_weight` must be above 0; got {self.max_weight}.")
 
     def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
-        """Return the same price and cap for each of these clients."""
+        """Return the same price per sample for each of these clients."""
         norms = self._impact.norms(profiles, period)
         clients = _clients(profiles, norms, [1.0] * len(profiles))
         impacts = self._impact.bound(period.run_rounds).impact(clients)
@@ -258,17 +300,37 @@ class PostedPrice:
         """Refuse a run that combines updates in another way than the calibration's pilots did."""
         self._impact.require_same(aggregator, server_step)
 
+    def unfit(self, profile: Profile) -> str:
+        """Return nothing: whoever comes can be priced."""
+        return ""
+
     def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
-        """Return one price for all, up to a flat level."""
+        """Return the same price per sample for all, up to a flat level."""
         cap = min(level, self.level_cap)
         return self._posted(profiles, period, cap, [0.0] * len(profiles))
 
     def _posted(
         self, profiles: Sequence[Profile], period: Period, level: float, impacts: list[float]
     ) -> Priced:
-        cap, budget = level_units(level), period.budget(micro_units(self.budget))
-        price = price_units(budget // len(profiles), cap)
-        return Priced([Terms(price, cap, p.samples) for p in profiles], impacts, budget)
+        budget = period.budget(micro_units(self.budget))
+        floors = [max(level_units(float(q)), 1) for q in _floors(profiles, self.max_weight)]
+        caps = [max(level_units(level), floor) for floor in floors]
+        samples = np.array([p.samples for p in profiles], np.float64)
+        payments = whole_payments((samples / samples.sum() * (budget / MICRO)).tolist(), budget)
+        terms = [
+            Terms(price_units(payment, cap), cap, profile.samples)
+            for payment, cap, profile in zip(payments, caps, profiles, strict=True)
+        ]
+        return Priced(terms, impacts, budget, floors, min(self.max_weight, float(LEVEL_ONE)))
+
+
+def _floors(profiles: Sequence[Profile], max_weight: float) -> FloatArray:
+    """Return the least levels at which no weight a/q exceeds the largest, shape (num_clients,)."""
+    samples = np.array([p.samples for p in profiles], np.float64)
+    if not samples.sum():
+        raise InputError("no client has samples, so there is nothing to pay for.")
+    floors: FloatArray = np.minimum(samples / samples.sum() / max_weight, 1.0)
+    return floors
 
 
 def _costs(profiles: Sequence[Profile]) -> list[float]:

@@ -9,6 +9,8 @@ arrays.
 from __future__ import annotations
 
 import logging
+import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,30 +18,35 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedprice.errors import InputError
-from fedprice.flower.deals import in_order, make_agreement
+from fedprice.flower.deals import Deals, proposals_of
 from fedprice.flower.evaluation import LossWatch, mean_metrics
 from fedprice.flower.exchange import Exchange, Limits, answered
 from fedprice.flower.presence import Presence
+from fedprice.flower.receipts import Receipts
 from fedprice.flower.wire import (
     MARKET,
     arrays_of,
     market_fields,
     market_record,
     named_arrays,
-    signed_fields,
     signed_of,
     to_record,
 )
 from fedprice.learning.layout import Layout
 from fedprice.learning.task import Updates
 from fedprice.market.agreement import Agreement
+from fedprice.market.bargain import Bargain
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, RefusedError, require_name
 from fedprice.market.money import micro_units
+from fedprice.market.offers import FOREVER, Conditions, fresh_nonce
 from fedprice.market.participation import market_rounds, state_after
 from fedprice.market.periods import Period, Periods, period_of
-from fedprice.market.run import MarketRun, fund_run
+from fedprice.market.run import MarketRun
+from fedprice.market.simulation import simulation_nonce
+from fedprice.market.updates import arrays_hash
 from fedprice.rounds import Plain, TrotterTukey
+from fedprice.verify import LONGEST_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -49,13 +56,16 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import Arrays, BoolArray, IntArray
     from fedprice.flower.pricing import Pricing
+    from fedprice.flower.wire import Profile
     from fedprice.market.messages import Signed, SigningKey
+    from fedprice.market.offers import Proposal
     from fedprice.rounds import Aggregator, Rounds, ServerStep
     from fedprice.rounds.loop import Round
 
 __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # where a Flower app says what happens
+RECEIPT_WAIT = 10.0  # seconds to wait for clients to take their last receipts
 
 
 class PricedParticipation(Strategy):
@@ -88,6 +98,13 @@ class PricedParticipation(Strategy):
         hold it.
     task
         Hash of what else determines the training, for the ledger.
+    seed
+        For simulations that can be repeated: offers and coins then follow from it and the keys, and
+        offers never expire. None, for any other run, draws what nobody can know beforehand.
+    beacon
+        The name of a public value that nobody can know before the clients have committed, such as
+        "the first value of drand after all commitments", and a function that returns it when a
+        period is opened.
     """
 
     def __init__(
@@ -108,10 +125,12 @@ class PricedParticipation(Strategy):
         evaluate_clients: bool = False,
         fund: bool = False,
         task: str = "0" * 64,
+        seed: int | None = None,
+        beacon: tuple[str, Callable[[], str]] | None = None,
     ) -> None:
         if (learning_rate is None) != (local_steps is None):
             raise InputError("give both `learning_rate` and `local_steps`, or neither.")
-        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger)
+        self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger, key=key)
         self.run, self.key, self.pricing, self.clients = run, key, pricing, clients
         self.periods, self.limits = periods or Periods(), limits or Limits()
         self.aggregator = aggregator or TrotterTukey()
@@ -119,6 +138,7 @@ class PricedParticipation(Strategy):
         pricing.require_same(self.aggregator, self.server_step)
         self.learning_rate, self.local_steps = learning_rate, local_steps
         self.evaluate_clients, self.fund, self.task = evaluate_clients, fund, task
+        self.seed, self.beacon = seed, beacon
         self.market: MarketRun | None = None
         self.exchange = Exchange(self.limits.round_timeout, self.limits.at_once)
         self.presence = Presence(run, key, keys, self.limits, self.exchange)
@@ -131,6 +151,7 @@ class PricedParticipation(Strategy):
         self._called: list[tuple[str, Message]] = []
         self._came: dict[str, tuple[Signed, Arrays]] = {}
         self._evaluated: list[tuple[str, Message]] = []
+        self.receipts: Receipts | None = None
         self._losses = LossWatch()
 
     def summary(self) -> None:
@@ -179,7 +200,7 @@ class PricedParticipation(Strategy):
             found = self.aggregate_evaluate(server_round, self.exchange.replies(grid, sent))
             if found:
                 result.evaluate_metrics_clientapp[server_round] = found
-        self._market().settle()
+        self._settle(grid)
         result.arrays = arrays
         return result
 
@@ -193,6 +214,8 @@ class PricedParticipation(Strategy):
 
         Returns the model to go on from.
         """
+        self.ledger.use_key(self.key)
+        self.presence.know(self.ledger.books.keys)
         self._names, self._initial = list(initial_arrays.keys()), arrays_of(initial_arrays)
         Layout.of(self._initial)
         self._plan = self.periods.split(num_rounds)
@@ -205,31 +228,54 @@ class PricedParticipation(Strategy):
             self._period += 1
         return self._enter(grid)
 
-    def _schema(self) -> ModelSchema:
+    def _model(self) -> Arrays:
         layout = Layout.of(self._initial)
-        return ModelSchema.of(layout.arrays(layout.flat(self._initial)), self._names)
+        return layout.arrays(layout.flat(self._initial))
 
-    def _taken_up(self, number: int) -> tuple[Agreement, int] | None:
-        """Return the agreement and budget of a period in the ledger; refuse another run's."""
+    def _schema(self) -> ModelSchema:
+        return ModelSchema.of(self._model(), self._names)
+
+    def _taken_up(self, number: int) -> Agreement | None:
+        """Return the agreement of a period in the ledger; refuse another run's."""
         names = [period_of(self.run, n) for n in range(1, number + 1)]
-        opened = self.ledger.opening(names[-1])
-        if opened is None:
+        if self.ledger.opening(names[-1]) is None:
             return None
         period = Period.after(self.ledger, names[:-1], self._plan)
-        agreement, budget = Agreement.load(names[-1], opened), int(opened["budget"])
-        begun = (agreement.rounds, agreement.run_rounds, agreement.schema, agreement.server)
-        here = (period.rounds, period.run_rounds, self._schema(), self.key.public)
-        wanted = period.budget(micro_units(self.pricing.budget))
-        if (*begun, agreement.task, budget) != (*here, self.task, wanted):
-            raise InputError(
-                f"run {names[-1]!r} in {self.ledger.name} was begun with other rounds, or another "
-                "budget, model, key or task; take another name for the run."
-            )
-        return agreement, budget
+        agreement = Agreement.load(self.ledger, names[-1])
+        self._require_same(agreement.conditions, period)
+        if agreement.budget != period.budget(micro_units(self.pricing.budget)):
+            raise self._begun_otherwise(names[-1])
+        return agreement
+
+    def _require_same(self, conditions: Conditions, period: Period) -> None:
+        """Refuse to go on with what was offered for another training."""
+        here = Conditions(
+            **asdict(conditions)
+            | {
+                "server": self.key.public.hex(),
+                "rounds": period.rounds,
+                "run_rounds": period.run_rounds,
+                "schema": self._schema().content(),
+                "task": self.task,
+                "beacon": self.beacon[0] if self.beacon else "",
+            }
+        )
+        runs = self.ledger.books.runs
+        new = conditions.run not in runs or not runs[conditions.run].done
+        if new and not conditions.follows:  # what comes later is in the ledger
+            here = replace(here, model=arrays_hash(self._model()))
+        if here != conditions:
+            raise self._begun_otherwise(conditions.run)
+
+    def _begun_otherwise(self, name: str) -> InputError:
+        return InputError(
+            f"run {name!r} in {self.ledger.name} was begun with other rounds, or another budget, "
+            "model, key, beacon or task; take another name for the run."
+        )
 
     def _next_period(self, grid: Grid) -> ArrayRecord:
         """Settle the period that is over, and begin the next one with whoever is there."""
-        self._market().settle()
+        self._settle(grid)
         self._period += 1
         self.presence.renew(grid)
         return self._enter(grid)
@@ -237,18 +283,15 @@ class PricedParticipation(Strategy):
     def _enter(self, grid: Grid) -> ArrayRecord:
         """Open or take up the current period; return the model to go on from."""
         before = [period_of(self.run, n) for n in range(1, self._period)]
-        begun = self._taken_up(self._period)
-        if begun is not None:
-            agreement, budget = begun
+        agreement = self._taken_up(self._period)
+        if agreement is not None:
             self.presence.close(agreement.keys)
             self.presence.gather(grid, len(agreement.deals), enough=0)
         else:
-            if not self.presence.nodes:  # at the start, or after a restart between two periods
-                enough = self.clients if self._period == 1 else 1
-                self.presence.gather(grid, self.clients, enough=enough)
-            agreement, budget = self._agreement(grid, before)
+            agreement = self._agreement(grid, before)
             self.presence.close(agreement.keys)
-        self.market = MarketRun(self.ledger, agreement, budget, norm_cap=self.limits.norm_cap)
+        self.market = MarketRun(self.ledger, agreement)
+        self.receipts = Receipts(self.ledger, self.key, agreement)
         self._loop = market_rounds(
             self.market,
             self._initial,
@@ -265,32 +308,91 @@ class PricedParticipation(Strategy):
             _log.warning("run %s is over; nothing is left to train", self.run)
         return to_record(self._names, self._loop.model)
 
-    def _agreement(self, grid: Grid, before: list[str]) -> tuple[Agreement, int]:
+    def _agreement(self, grid: Grid, before: list[str]) -> Agreement:
         """Price whoever is there for the current period, and agree with them."""
         period = Period.after(self.ledger, before, self._plan)
-        names = in_order(list(self.presence.nodes))
-        profiles = [self.presence.profiles[name] for name in names]
+        bargain = Bargain(self.ledger, self.key, self._name())
+        if bargain.conditions is not None:
+            self._require_same(bargain.conditions, period)
+        if not self.presence.nodes:  # at the start, or after a restart between two periods
+            # A bargain that was begun goes on with whoever is there.
+            enough = self.clients if self._period == 1 and not bargain.attempt else 1
+            self.presence.gather(grid, self.clients, enough=enough)
+        deals = Deals(
+            grid,
+            self.exchange,
+            self.presence,
+            bargain,
+            propose=lambda names: self._proposed_to(names, period, before),
+            budget=period.budget(micro_units(self.pricing.budget)),
+            lifetime=self.limits.offer_lifetime,
+            fund=self.fund,
+        )
+        return deals.agree(self._name(), self.beacon[1] if self.beacon else None)
+
+    def _proposed_to(
+        self, names: list[str], period: Period, before: list[str]
+    ) -> tuple[Conditions, dict[str, Proposal]]:
+        """Return what to offer these clients in a period, and under which conditions."""
+        reaches = [self._reach(r) for r in range(period.done, period.done + period.rounds)]
+        reach = max((r for r in reaches if r is not None), default=None)
+        profiles = self._fit([self.presence.profiles[name] for name in names], reach)
+        if not profiles:
+            raise InputError(f"run {self._name()!r}: nobody is left to make an offer to.")
         unmeasured = not period.norms and getattr(self.pricing, "calibration", None) is None
         if self.periods.warm_up and (period.number == 1 or unmeasured):
             priced = self.pricing.warm_up(profiles, period, self.periods.level)
         else:
             priced = self.pricing(profiles, period)
-        agreement = make_agreement(
-            grid,
-            self.presence,
-            self.exchange,
-            priced,
-            key=self.key,
-            name=self._name(),
-            follows=before[-1] if before else "",
-            period=period,
+        follows, seed = before[-1] if before else "", self.seed
+        conditions = Conditions(
+            ledger=self.ledger.identity,
+            server=self.key.public.hex(),
+            run=self._name(),
+            follows=follows,
+            rounds=period.rounds,
+            run_rounds=period.run_rounds,
             unit=self.ledger.unit,
-            schema=self._schema(),
+            schema=self._schema().content(),
             task=self.task,
+            model=self.ledger.run(follows).model if follows else arrays_hash(self._model()),
+            max_weight=f"{priced.max_weight:.6g}",
+            longest_gap=LONGEST_GAP,
+            nonce=fresh_nonce() if seed is None else simulation_nonce(seed, self._name()),
+            expires=int(time.time() + self.limits.offer_lifetime) if seed is None else FOREVER,
+            beacon=self.beacon[0] if self.beacon else "",
         )
-        if self.fund:
-            fund_run(self.ledger, agreement, priced.budget)
-        return agreement, priced.budget
+        return conditions, proposals_of(profiles, priced, period, reach, self.limits.norm_cap)
+
+    def _fit(self, profiles: list[Profile], reach: float | None) -> list[Profile]:
+        """Return those who can be priced, so that one client's declarations stop nobody else."""
+        most, fit = self.limits.norm_cap, []
+        for profile in profiles:
+            why = self.pricing.unfit(profile)
+            if profile.grad_norm and reach is not None and float(profile.grad_norm) * reach > most:
+                why = f"its gradient norm of {profile.grad_norm} allows updates above {most:g}"
+            if why:
+                _log.warning("%s is made no offer: %s", profile.client, why)
+            else:
+                fit.append(profile)
+        return fit or profiles  # the pricing says what is wrong with all of them
+
+    def _settle(self, grid: Grid) -> None:
+        """Close a period, and give every client its last receipt and the last head."""
+        self._market().settle()
+        proofs, nodes = self._proofs(), self.presence.nodes
+        head = proofs.head()
+        sent = [
+            self.exchange.message(
+                RecordDict({MARKET: market_record(**proofs.fields(client, head))}),
+                nodes[client],
+                "query.receipt",
+                "receipt",
+            )
+            for client in self._market().agreement.deals
+            if client in nodes
+        ]
+        self.exchange.replies(grid, sent, within=RECEIPT_WAIT)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -300,18 +402,13 @@ class PricedParticipation(Strategy):
         self.presence.learn(grid)  # whoever came back has another node id
         online = set(grid.get_node_ids())
         self._round = loop.begin()
-        self._called, reached = [], []
+        self._called, reached, proofs = [], [], self._proofs()
+        head = proofs.head()
         for n in self._round.heads.tolist():
             client = loop.ids[n]
             if (node := self.presence.nodes.get(client)) not in online or node is None:
                 continue
-            deal = market.agreement.deals[client]
-            call = market_record(
-                **signed_fields("offer", deal.offer),
-                **signed_fields("commitment", deal.commitment),
-                secret=deal.secret,
-                round=market.round,
-            )
+            call = market_record(round=market.round, **proofs.fields(client, head))
             own = ConfigRecord(dict(config) | {"server-round": server_round})
             content = RecordDict({"arrays": arrays, "config": own, MARKET: call})
             message = self.exchange.message(content, node, "train", str(server_round))
@@ -336,26 +433,33 @@ class PricedParticipation(Strategy):
         joined = 0
         numbers = {client: n for n, client in enumerate(loop.ids)}
         for client, reply in answered(self._called, replies):
+            signed = None
             try:
+                self._require_reply(reply, client)
+                signed = signed_of(market_fields(reply.content), "update")
                 arrays = self._checked(reply, client)
-                self._came[client] = signed_of(market_fields(reply.content), "update"), arrays
-                row = loop.layout.flat(arrays).astype(loop.layout.dtype)
-                same = row.size == loop.layout.size
+                self._came[client] = signed, arrays
+                same = sum(array.size for array in arrays) == loop.layout.size
+                if same:
+                    row = loop.layout.flat(arrays).astype(loop.layout.dtype)
             except RefusedError as error:
-                market.refuse(client, str(error))
+                market.refuse(client, str(error), signed)
                 continue
             # What is of another shape is refused with its reason, and read no further.
             values = row[None] if same else np.zeros((1, loop.layout.size), loop.layout.dtype)
             joined += int(round_.arrive(np.array([numbers[client]]), Updates(values)).sum())
         self._came = {}
-        for client, reason in market.refused.items():
-            _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, reason)
+        for client, own in market.refused.items():
+            why = own.reason
+            _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)
         metrics = MetricRecord({"called": len(self._called), "joined": joined})
         return to_record(self._names, round_.propose()), metrics
 
     def _close(self) -> None:
         if self._round is not None:
+            receipts = self._market().receipts()
             self._round.close()
+            self._proofs().add(receipts)
             self._round = None
 
     def _admit(self, round_: int, clients: IntArray, updates: npt.NDArray[Any]) -> BoolArray:
@@ -401,12 +505,15 @@ class PricedParticipation(Strategy):
         answers = answered(self._evaluated, replies)
         return mean_metrics(answers, self._market().agreement.terms)
 
-    def _checked(self, reply: Message, client: str) -> Arrays:
-        """Return the arrays of a reply that may be looked at further; refuse it otherwise."""
+    @staticmethod
+    def _require_reply(reply: Message, client: str) -> None:
         if reply.has_error():
             # For the operator's eyes; what strangers say is not for the ledger.
             _log.warning("the program of %s failed: %.200s", client, reply.error.reason)
             raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
+
+    def _checked(self, reply: Message, client: str) -> Arrays:
+        """Return the arrays of a reply that may be looked at further; refuse it otherwise."""
         arrays = named_arrays(reply.content, self._names)
         market, limits = self._market(), self._rounds().layout.largest
         scale = 4 * len(market.agreement.deals) * market.weight(client)
@@ -425,6 +532,11 @@ class PricedParticipation(Strategy):
         if self.market is None:
             raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
         return self.market
+
+    def _proofs(self) -> Receipts:
+        if self.receipts is None:
+            raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
+        return self.receipts
 
     def _rounds(self) -> Rounds:
         if self._loop is None:

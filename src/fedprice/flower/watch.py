@@ -56,7 +56,8 @@ class Watch:
 
     def _look(self) -> None:
         self._ledger = self._ledger or Ledger(self._url, create=False)
-        if self._ledger.opening(self._run) is None:
+        books = self._ledger.books
+        if self._run not in books.runs and self._run not in books.offered:
             return
         entries = list(self._ledger.entries(self._run))
         for entry in entries[self._seen :]:
@@ -64,26 +65,33 @@ class Watch:
             self._seen += 1
         if entries[-1].content["kind"] == "settle":  # there may be another period
             following = next_period(self._run)
-            if self._ledger.opening(following) is not None:
+            if following in books.runs or following in books.offered:
                 self._done += self._rounds
                 self._run, self._seen = following, 0
                 self._look()
 
     def _report(self, entry: Entry) -> None:
         content = entry.content
+        if content["kind"] == "offer" and content["dropped"]:
+            self._tell(f"offered again: {next(iter(content['dropped'].values()))}")
+        elif content["kind"] == "commit":
+            for client, why in content["dropped"].items():
+                self._tell(f"{client} is not in it: {why}")
         if content["kind"] == "offer":
             self._rounds = int(json.loads(content["conditions"])["rounds"])
         elif content["kind"] == "open":
             self._rounds = int(content.get("rounds", self._rounds))
             clients, number = len(_agreed(content)), period_number(self._run)
             period = f"period {number}: " if number > 1 else ""
-            self._tell(f"{period}{clients} clients agreed, for {self._rounds} rounds")
+            self._tell(
+                f"{period}{clients} client{'s' * (clients != 1)} agreed, for {self._rounds} rounds"
+            )
         elif content["kind"] == "round":
             paid = money(sum(m for a, m in entry.postings if a.startswith("client:")))
             parts = [f"joined {' '.join(content['joined']) or '-'}"]
             if content["missed"]:
                 parts.append(f"missed {' '.join(content['missed'])}")
-            parts += [f"refused {n}: {_reason(why)}" for n, why in content["refused"].items()]
+            parts += [f"refused {n}: {why}" for n, (why, *_) in content["refused"].items()]
             told = ", ".join(parts)
             self._tell(f"round {self._done + content['of'][1] + 1}: {told}; paid {paid}")
         elif content["kind"] == "settle":
@@ -103,8 +111,3 @@ class Watch:
 def _agreed(content: dict[str, Any]) -> Any:
     """Return the clients of a run that was opened: by their terms, or by their secrets."""
     return content["terms"] if "terms" in content else content["secrets"]
-
-
-def _reason(refused: Any) -> str:
-    """Return why an update was refused: a text, or the first of several things about it."""
-    return str(refused if isinstance(refused, str) else refused[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fedprice.market.database import LedgerError, accounts, postings, sa
+from fedprice.market.database import accounts, postings, sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ _ADD = (
 def account_ids(
     connection: Connection, lines: list[Posting], known: dict[str, int]
 ) -> dict[str, int]:
-    """Return the accounts' numbers; open new accounts, and refuse what would overdraw one.
+    """Return the accounts' numbers, and open new accounts.
 
     Parameters
     ----------
@@ -51,17 +51,7 @@ def account_ids(
         Numbers found before; those found now are added. New accounts are not, since the transaction
         may still be rolled back.
     """
-    totals: dict[str, int] = {}
-    for account, amount in lines:
-        totals[account] = totals.get(account, 0) + amount
-    spent = [account for account, total in totals.items() if total < 0 and account != "world"]
-    there = balances_of(connection, spent)
-    for account in spent:
-        if there.get(account, 0) + totals[account] < 0:
-            raise LedgerError(
-                f"{account} has {there.get(account, 0)} micro-units; {-totals[account]} are "
-                "needed. Nothing was recorded."
-            )
+    totals = dict(lines)
     unknown = [account for account in totals if account not in known]
     for some in _chunks(unknown):
         rows = connection.execute(_IDS, {"names": some})

@@ -1,22 +1,24 @@
-"""`Agreement`: what all clients of a run and its server signed, and the coins that follow."""
+"""`Agreement`: what all clients of a run and its server signed, as the ledger has it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from fedprice.errors import InputError
-from fedprice.market.coins import Coins, coin_key
+from fedprice.market.canonical import digest, parsed
+from fedprice.market.coins import coin_mix, roster_hash
 from fedprice.market.messages import ModelSchema, Signed
-from fedprice.market.offers import Commitment, Commitments, Offer, Terms, coin_secret
+from fedprice.market.offers import Commitment, Conditions, Offer, Opening, Terms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from fedprice.market.ledger import Ledger
     from fedprice.market.messages import SigningKey
 
-__all__ = ["Agreement", "Deal"]
+__all__ = ["Agreement", "Deal", "conditions_of", "signed_commitment"]
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,18 @@ class Deal:
         """Price, level and samples."""
         return Terms(self.offered.price, self.committed.level, self.committed.samples)
 
-    @property
-    def coins(self) -> Coins:
-        """The client's coins."""
-        key = coin_key(self.secret, bytes.fromhex(self.committed.secret))
-        return Coins(key, self.offered.run, self.committed.level)
+
+def conditions_of(text: str) -> Conditions:
+    """Return the conditions that a text stands for."""
+    return Conditions(
+        **{name: part for name, part in parsed(text.encode()).items() if name != "kind"}
+    )
+
+
+def signed_commitment(text: str, signature: str) -> Signed:
+    """Return a commitment as the ledger has it: it names the key that signed it."""
+    key = bytes.fromhex(parsed(text.encode())["key"])
+    return Signed(text.encode(), bytes.fromhex(signature), key)
 
 
 @dataclass(frozen=True)
@@ -57,90 +66,73 @@ class Agreement:
 
     Attributes
     ----------
-    server
-        The server's public key.
+    conditions
+        What all deals have in common.
     deals
         By client, in the order of the model's sum.
+    budget
+        The most that the run may cost, in micro-units.
+    attempt, mixed
+        Which set of offers it was, and what all clients added to the coins.
     """
 
-    server: bytes
+    conditions: Conditions
     deals: Mapping[str, Deal]
+    budget: int
+    attempt: int
+    mixed: bytes
 
     @classmethod
-    def seal(cls, key: SigningKey, offers: Mapping[str, Signed], commitments: Commitments) -> Self:
-        """Put together what was signed, with the server's secrets; who did not commit is left out.
-
-        Nothing is revealed before the run is opened in the ledger.
-        """
-        if not commitments.signed:
-            raise InputError("nobody has committed to an offer; there is no run without clients.")
-        return cls(
-            key.public,
-            {
-                client: Deal(
-                    signed,
-                    commitments.signed[client],
-                    coin_secret(key, signed.open(Offer, key.public)),
-                )
-                for client, signed in offers.items()
-                if client in commitments.signed
-            },
-        )
-
-    @classmethod
-    def load(cls, run: str, opened: dict[str, Any]) -> Self:
-        """Return the agreement of a run from the entry that opened it."""
-        kept = opened["agreement"]
-        if kept is None:
-            raise InputError(f"run {run!r} was opened without an agreement.")
-        server = bytes.fromhex(kept["server"])
+    def load(cls, ledger: Ledger, run: str) -> Self:
+        """Return the agreement of a run that was opened."""
+        opened = ledger.opening(run)
+        if opened is None or "attempt" not in opened:
+            raise InputError(f"run {run!r} was opened without an agreement, or not at all.")
+        offered = ledger.find("offer", run, opened["attempt"])
+        committed = ledger.find("commit", run, opened["attempt"])
+        if offered is None or committed is None:
+            raise InputError(f"run {run!r} has no offers and commitments.")
+        conditions = conditions_of(offered["conditions"])
+        server = bytes.fromhex(conditions.server)
         deals = {}
-        for client, *_ in opened["terms"]:
-            own = kept["clients"][client]
-            deals[client] = Deal(
-                Signed(own["offer"].encode(), bytes.fromhex(own["offer_signature"]), server),
-                Signed(
-                    own["commitment"].encode(),
-                    bytes.fromhex(own["commitment_signature"]),
-                    bytes.fromhex(own["key"]),
-                ),
-                bytes.fromhex(own["secret"]),
-            )
-        return cls(server, deals)
-
-    @cached_property
-    def _any(self) -> Offer:
-        return next(iter(self.deals.values())).offered
+        for text, signature in offered["offers"]:
+            offer = Signed(text.encode(), bytes.fromhex(signature), server)
+            client = offer.open(Offer, server).client
+            if client not in opened["secrets"]:
+                continue
+            commitment = signed_commitment(*committed["commitments"][client])
+            deals[client] = Deal(offer, commitment, bytes.fromhex(opened["secrets"][client][0]))
+        others = {client: bytes.fromhex(own[1]) for client, own in opened["secrets"].items()}
+        hashes = {
+            client: digest(text.encode()) for client, (text, _) in committed["commitments"].items()
+        }
+        mixed = coin_mix(roster_hash(hashes), others, opened["beacon"])
+        return cls(conditions, deals, opened["budget"], opened["attempt"], mixed)
 
     @property
     def run(self) -> str:
         """The name that the period has in the ledger."""
-        return self._any.run
+        return self.conditions.run
 
     @property
     def follows(self) -> str:
         """The name of the period before this one; empty if it is the first of its run."""
-        return self._any.follows
+        return self.conditions.follows
 
     @property
     def rounds(self) -> int:
         """How many rounds the period has."""
-        return self._any.rounds
+        return self.conditions.rounds
 
-    @property
-    def run_rounds(self) -> int:
-        """How many rounds the whole run has."""
-        return self._any.run_rounds
-
-    @property
-    def task(self) -> str:
-        """Hash of what else determines the training."""
-        return self._any.task
+    def opening(self, key: SigningKey) -> Signed:
+        """Return the server's word that the run was opened."""
+        conditions = self.conditions
+        return key.sign(Opening(conditions.ledger, self.run, self.attempt, self.mixed.hex()))
 
     @cached_property
     def schema(self) -> ModelSchema:
         """What an update looks like."""
-        return ModelSchema.load(self._any.schema)
+        return ModelSchema.load(self.conditions.schema)
 
     @cached_property
     def terms(self) -> dict[str, Terms]:
@@ -148,28 +140,13 @@ class Agreement:
         return {client: deal.terms for client, deal in self.deals.items()}
 
     @cached_property
-    def coins(self) -> dict[str, Coins]:
-        """Each client's coins."""
-        return {client: deal.coins for client, deal in self.deals.items()}
-
-    @cached_property
     def keys(self) -> dict[str, bytes]:
         """The public key that each client signed with."""
         return {client: deal.commitment.key for client, deal in self.deals.items()}
 
-    def content(self) -> dict[str, Any]:
-        """Return all of it for the ledger, as text."""
+    @cached_property
+    def caps(self) -> dict[str, float]:
+        """The largest norm of an update of each client."""
         return {
-            "server": self.server.hex(),
-            "clients": {
-                client: {
-                    "offer": deal.offer.content.decode(),
-                    "offer_signature": deal.offer.signature.hex(),
-                    "commitment": deal.commitment.content.decode(),
-                    "commitment_signature": deal.commitment.signature.hex(),
-                    "key": deal.commitment.key.hex(),
-                    "secret": deal.secret.hex(),
-                }
-                for client, deal in self.deals.items()
-            },
+            client: float(deal.offered.norm_cap or "inf") for client, deal in self.deals.items()
         }

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray
 
 
-__all__ = ["LEAST_DELIVERY", "LevelAudit", "delivery_estimate"]
-
-LEAST_DELIVERY = 0.25
+__all__ = ["LevelAudit"]
 
 # What the bets stake on, relative to the declared level: never, half as often, …
 BELOW = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 0.95])
@@ -106,25 +104,3 @@ class LevelAudit:
             raise InputError(f"`alpha` must lie in (0, 1); got {alpha}.")
         count = self.levels.size if fleet else 1
         return np.flatnonzero(self.log_evidence >= np.log(count / alpha))
-
-
-def delivery_estimate(heads: npt.ArrayLike, delivered: npt.ArrayLike) -> FloatArray:
-    """Return ρ_n, how likely an update is accepted after heads, from what was seen.
-
-    One imagined delivery is added, so that a client that has not drawn heads counts as reliable;
-    and the estimate is never below LEAST_DELIVERY, so that nobody returns from a long absence with
-    a weight that would throw the model.
-
-    Warnings
-    --------
-    Weights a / (q ρ) with an estimated ρ are unbiased only in the limit: after h heads, a client
-    that delivers with probability ρ has a share 1 − (1 − ρ)^{h+1} of its due weight in expectation
-    (1 from the start if ρ = 1), and less for good if ρ is below the least estimate.
-
-    Examples
-    --------
-    >>> delivery_estimate(np.array([0, 9, 9, 99]), np.array([0, 9, 4, 0]))
-    array([1.  , 1.  , 0.5 , 0.25])
-    """
-    estimate = (np.asarray(delivered) + 1) / (np.asarray(heads) + 1)
-    return np.asarray(np.maximum(estimate, LEAST_DELIVERY), np.float64)

@@ -12,12 +12,12 @@ from fedprice.market.ledger import Ledger
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
-    from fedprice.verify import Report
+    from fedprice.verify import Books
 
 __all__ = ["back_up"]
 
 
-def back_up(url: str, path: Path) -> Report:
+def back_up(url: str, path: Path) -> Books:
     """Copy an SQLite ledger, which may be in use, to a private file; return what the copy holds.
 
     The copy is of one moment, and appears at `path` when it has been verified.
@@ -47,7 +47,7 @@ def back_up(url: str, path: Path) -> Report:
             try:
                 copy = Ledger(str(part), create=False)
                 try:
-                    report = copy.verify()
+                    books = copy.verify()
                 finally:
                     copy.close()
             except DamagedError as error:
@@ -58,4 +58,4 @@ def back_up(url: str, path: Path) -> Report:
     folder = os.open(path.parent, os.O_RDONLY)
     os.fsync(folder)  # so that the name of the file survives a loss of power, too
     os.close(folder)
-    return report
+    return books

@@ -56,20 +56,20 @@ def key_text(key: list[Any]) -> str:
 _PLAIN = {str, int, bool, type(None)}
 
 
-def _check(value: Any) -> None:
-    """Refuse what has no canonical text; long lists of plain values are looked at all at once."""
-    if isinstance(value, dict):
-        if not set(map(type, value)) <= {str}:
-            raise InputError("names in a message must be text.")
-        value = value.values()
-    elif not isinstance(value, list | tuple):
-        value = (value,)
-    odd = set(map(type, value)) - _PLAIN
-    if not odd:
-        return
-    if not odd <= {dict, list, tuple}:
-        wrong = next(part for part in value if type(part) in odd - {dict, list, tuple})
-        raise InputError(f"a message holds text and whole numbers only; got {wrong!r}.")
-    for part in value:
-        if type(part) not in _PLAIN:
-            _check(part)
+def _check(content: Any) -> None:
+    """Refuse what has no canonical text; all values of one depth are looked at at once."""
+    values = [content]
+    while values:
+        odd = set(map(type, values)) - _PLAIN
+        if not odd <= {dict, list, tuple}:
+            wrong = next(part for part in values if type(part) in odd - {dict, list, tuple})
+            raise InputError(f"a message holds text and whole numbers only; got {wrong!r}.")
+        inner: list[Any] = []
+        for part in values if odd else ():
+            if type(part) is dict:
+                if not set(map(type, part)) <= {str}:
+                    raise InputError("names in a message must be text.")
+                inner.extend(part.values())
+            elif type(part) in (list, tuple):
+                inner.extend(part)
+        values = inner

@@ -104,7 +104,7 @@ entries = sa.Table(
     sa.Column("round", sa.BigInteger),
     sa.Column("content", sa.Text, nullable=False),
     sa.Column("hash", sa.Text, nullable=False),
-    sa.Column("signature", sa.Text, nullable=False, default=""),
+    sa.Column("signature", sa.Text, nullable=False),
     sa.Index("entries_of_run", "run", "round"),
 )
 postings = sa.Table(
@@ -351,22 +351,23 @@ class Database:
             raise DamagedError(f"{self.name} is damaged; restore it from a copy.") from error
         except (sa.exc.DBAPIError, sqlite3.Error) as error:
             reason = self._reason(error)
-            for word in ("malformed", "Could not decode"):
+            for word in ("is malformed", "Could not decode"):
                 if word in reason:
                     raise DamagedError(
                         f"{self.name} is damaged; restore it from a copy."
                     ) from error
             full = "cannot grow: the disk is full. Nothing was recorded; free some space"
+            broken = "cannot be used: the disk fails or is full. Nothing was recorded"
             busy = "is in use by another program; try again when it is done"
             known = (
-                ("locked", busy),
+                ("is locked", busy),
                 ("lock timeout", busy),
                 ("statement timeout", "took too long. Nothing was recorded; try again"),
-                ("readonly", "cannot be written; check its permissions"),
-                ("full", full),
+                ("readonly database", "cannot be written; check its permissions"),
+                ("disk is full", full),
                 ("No space left", full),
-                ("disk I/O", "cannot be used: the disk fails or is full. Nothing was recorded"),
-                ("not a database", "is no SQLite database; choose another file"),
+                ("disk I/O error", broken),
+                ("is not a database", "is no SQLite database; choose another file"),
             )
             for word, text in known:
                 if word in reason:

@@ -37,7 +37,7 @@ def export(ledger: Ledger, path: Path, *, date: datetime.date) -> int:
         The date that books give all transactions: a ledger counts rounds, not days.
     """
     chain = ledger.verified()[1]
-    with whole_file(path) as part:
+    with whole_file(path, private=True) as part:
         if path.suffix == ".parquet":
             postings_of(chain).write_parquet(part)
             return len(chain)
@@ -52,8 +52,7 @@ def export(ledger: Ledger, path: Path, *, date: datetime.date) -> int:
 
 def _lines(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[str]:
     for entry in chain:
-        lines = [list(line) for line in entry.postings]
-        yield canonical_bytes(entry._asdict() | {"postings": lines}).decode() + "\n"
+        yield canonical_bytes(entry.line()).decode() + "\n"
 
 
 def _beancount(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[str]:
@@ -85,7 +84,7 @@ def _transfers(entry: Entry, unit: str) -> Iterator[str]:
 
 
 def _title(entry: Entry) -> str:
-    return entry_title(entry.content["kind"], entry.content["of"])
+    return entry_title(entry.content)
 
 
 def _quoted(text: Any) -> str:

@@ -4,19 +4,23 @@ Accounts: `world`, where money comes from and goes to; `treasury`, the server's;
 a run may spend; `client:NAME`. Only `world` may be below 0, by a constraint of the database.
 
 One event is one entry is one transaction: it is there wholly or not at all, and recording it again
-changes nothing. What a round pays is computed here, from the terms that the run was opened with;
-`fedprice.verify` derives it again from an export, with code of its own.
+changes nothing. What may be recorded, and what it posts, is told once, in `fedprice.verify`; the
+ledger applies these rules inside the transaction, so that it holds nothing that does not verify.
+The server signs every entry.
 """
 
 from __future__ import annotations
 
 import hashlib
+import secrets as random_bytes
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import FedpriceError, InputError, nearest
-from fedprice.market.accounts import Posting, balances_of
-from fedprice.market.chain import Entry, append, chain, find
+from fedprice.market.accounts import account_ids, balances_of
+from fedprice.market.canonical import canonical_bytes
+from fedprice.market.chain import Entry, append, chain, find, recorded
 from fedprice.market.database import (
     DamagedError,
     Database,
@@ -26,26 +30,42 @@ from fedprice.market.database import (
     sa,
     states,
 )
-from fedprice.market.messages import require_digest, require_name, require_unit, require_whole
-from fedprice.market.money import accrued
-from fedprice.market.offers import MOST_MONEY, Terms
-from fedprice.market.periods import require_period
+from fedprice.market.messages import (
+    plain_reason,
+    require_digest,
+    require_name,
+    require_unit,
+    require_whole,
+    valid_signature,
+)
+from fedprice.market.payouts import Rotation, require_account
+from fedprice.verify import (
+    FORMAT,
+    GENESIS,
+    LONGEST_LINE,
+    MOST_VALUES,
+    Books,
+    VerificationError,
+    canonical,
+    chained_hash,
+    check_entry,
+    entry_title,
+    head_text,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from sqlalchemy import Connection
 
-    from fedprice.market.agreement import Agreement
-    from fedprice.verify import Report
+    from fedprice.market.messages import Signed, SigningKey
+    from fedprice.market.offers import Terms
+    from fedprice.verify import Run
 
-__all__ = ["DamagedError", "Delivered", "Entry", "Ledger", "LedgerError"]
+__all__ = ["DamagedError", "Delivered", "Entry", "Head", "Ledger", "LedgerError", "Refused"]
 
 UNIT = "CREDIT"
 MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked for
-LONGEST_REASON = 200
-
-_ROUNDS = sa.select(sa.func.max(entries.c.round)).where(entries.c.run == sa.bindparam("of_run"))
 
 
 class Delivered(NamedTuple):
@@ -61,21 +81,33 @@ class Delivered(NamedTuple):
     grad_norm
         The norm of stochastic gradients that it shows, as a decimal number; empty where learning
         rate and local steps are not known.
+    sketch
+        By which copies of it are found.
     """
 
     update: str
     weight: str
     update_norm: str
     grad_norm: str = ""
+    sketch: str = ""
     signature: str = ""
 
 
-class _Opened(NamedTuple):
-    """What every round needs of a run."""
+class Refused(NamedTuple):
+    """An update that was not accepted: why, and what of it is known to be its client's."""
 
-    rounds: int
-    terms: dict[str, Terms]
-    due: list[tuple[str, int]]
+    reason: str
+    update: str = ""
+    update_norm: str = ""
+    signature: str = ""
+
+
+class Head(NamedTuple):
+    """The last entry of a ledger, as the server signed it; the signature may be empty."""
+
+    number: int
+    hash: str
+    signature: str
 
 
 class Ledger:
@@ -92,32 +124,51 @@ class Ledger:
         Whether to create what is not there.
     timeout
         Seconds to wait for other writers.
+    key
+        The server's, which signs every entry. A ledger that has one is written with it alone.
+    identity
+        What tells a new ledger from all others, 64 hexadecimal digits; random by default.
 
     Examples
     --------
+    >>> from fedprice.market.offers import Terms
     >>> ledger = Ledger("sqlite://")
     >>> ledger.deposit("treasury", 10_000_000, "first")
     True
-    >>> ledger.open_run("run-1", 5_000_000, {"alice": Terms(8_000_000, 2**31)}, rounds=4)
-    >>> for r in range(4):  # alice misses the first
-    ...     missed = ["alice"] if r == 0 else []
+    >>> terms = {"alice": Terms(8_000_000, 2**31)}
+    >>> ledger.open_unsigned("run-1", 5_000_000, terms, rounds=4)
+    >>> for r in range(4):  # alice draws heads twice, and misses once
+    ...     missed = ["alice"] if r in (0, 1) else []
     ...     ledger.record_round("run-1", r, model="0" * 64, missed=missed)
     >>> ledger.settle("run-1")
     >>> ledger.balances()
-    {'client:alice': 3000000, 'escrow:run-1': 0, 'treasury': 7000000, 'world': -10000000}
+    {'escrow:run-1': 0, 'treasury': 10000000, 'world': -10000000}
     """
 
     def __init__(
-        self, url: str, *, unit: str | None = None, create: bool = True, timeout: float = 30.0
+        self,
+        url: str,
+        *,
+        unit: str | None = None,
+        create: bool = True,
+        timeout: float = 30.0,
+        key: SigningKey | None = None,
+        identity: str | None = None,
     ) -> None:
         if unit is not None:
             require_unit(unit)
+        if identity is not None:
+            require_digest("identity", identity)
         self._database = Database(url, create=create, timeout=timeout)
         self.name = self._database.name
         self._ids: dict[str, int] = {}
-        self._open: dict[str, _Opened] = {}
+        self._books = _new_books()
+        self._lock = threading.RLock()
+        self._key = key
         try:
-            self.unit = self._begun(unit)
+            self._begin(unit, identity)
+            if key is not None:
+                self.use_key(key)
         except FedpriceError:
             self.close()
             raise
@@ -126,21 +177,64 @@ class Ledger:
         """Let go of the database."""
         self._database.close()
 
-    def _begun(self, unit: str | None) -> str:
-        """Return the unit of the ledger, which its first entry names."""
+    def _begin(self, unit: str | None, identity: str | None) -> None:
+        """Write the first entry, or read it; refuse another unit or identity."""
+        if (begun := self.find("begin")) is None:
+            content = {
+                "format": FORMAT,
+                "ledger": identity or random_bytes.token_hex(32),
+                "server": "" if self._key is None else self._key.public.hex(),
+                "unit": unit or UNIT,
+            }
+            try:
+                self._write("begin", [], content)
+            except LedgerError:
+                if self.find("begin") is None:  # otherwise another process was faster
+                    raise
+            begun = self.find("begin") or {}
+        self.unit, self.identity = str(begun.get("unit")), str(begun.get("ledger"))
+        if unit not in (None, self.unit):
+            raise LedgerError(f"{self.name} is a ledger of {self.unit}, not of {unit}.")
+        if identity not in (None, self.identity):
+            raise LedgerError(f"{self.name} is the ledger {self.identity}, not {identity}.")
+
+    def use_key(self, key: SigningKey) -> None:
+        """Sign with the server's key from now on; a ledger without one takes it as its own."""
+        with self._lock:
+            server = self.books.server
+            if server not in ("", key.public.hex()):
+                raise LedgerError(
+                    f"{self.name} is the ledger of the server {server}, not of "
+                    f"{key.public.hex()}; use its key, or replace it with: fedprice ledger rotate"
+                )
+            if not server:
+                try:
+                    self.renew_key(key)
+                except LedgerError:
+                    if self.books.server != key.public.hex():  # another process was not faster
+                        raise
+            self._key = key
+
+    @property
+    def books(self) -> Books:
+        """What the entries add up to, up to the last one."""
+        with self._lock, self._reading() as connection:
+            return self._caught_up(connection)
+
+    def run(self, name: str) -> Run:
+        """Return a run as it stands."""
+        self._require_run(name)
+        return self._books.runs[name]
+
+    def head(self) -> Head:
+        """Return the last entry's number and hash, signed by the server."""
         with self._reading() as connection:
-            begun = find(connection, ["begin"])
-        if begun is None:
-            with self._database.writing() as connection:
-                append(connection, ["begin"], {"unit": unit or UNIT}, [], ids=self._ids)
-            return unit or UNIT
-        kept = str(begun.get("unit"))
-        if unit not in (None, kept):
-            raise LedgerError(f"{self.name} is a ledger of {kept}, not of {unit}.")
-        return kept
+            last = sa.select(entries.c.number, entries.c.hash, entries.c.signature)
+            row = connection.execute(last.order_by(entries.c.number.desc()).limit(1)).one()
+        return Head(*row)
 
     def deposit(self, account: str, amount: int, reference: str) -> bool:
-        """Bring money in from outside, once an account and reference; return whether it is new.
+        """Bring money in; return whether it is new: a reference counts once per account.
 
         Parameters
         ----------
@@ -151,101 +245,195 @@ class Ledger:
         reference
             What it is.
         """
-        require_whole("amount", amount)
-        if amount <= 0:
-            raise InputError(f"a deposit must be above 0; got {amount}.")
-        if account != "treasury":
-            if not account.startswith("client:"):
-                raise InputError(f"deposits go to treasury or client:NAME; got {account!r}.")
-            require_name("client", account.removeprefix("client:"))
-        require_name("reference", reference)
-        with self._database.writing() as connection:
+        _require_move("deposit", account, amount, reference)
+        return self._write("deposit", [account, reference], {"amount": amount})
 
-            def first() -> None:
-                there = -balances_of(connection, ["world"]).get("world", 0)
-                if there + amount > MOST_MONEY:
-                    raise LedgerError(f"{self.name} holds at most {MOST_MONEY} micro-units in all.")
+    def withdraw(
+        self, account: str, amount: int, reference: str, signed: Signed | None = None
+    ) -> bool:
+        """Pay money out; return whether it is new: a reference counts once per account.
 
-            return append(
-                connection,
-                ["deposit", account, reference],
-                {"account": account, "reference": reference},
-                [("world", -amount), (account, amount)],
-                ids=self._ids,
-                first=first,
-            )
+        Parameters
+        ----------
+        account, amount, reference
+            As for `deposit`.
+        signed
+            The `Withdrawal` that the client signed; None for the treasury, whose owner signs the
+            entry itself.
+        """
+        _require_move("withdrawal", account, amount, reference)
+        content = {"amount": amount} | _message(signed)
+        return self._write("withdraw", [account, reference], content)
+
+    def reverse(self, number: int, reason: str, signed: Signed | None = None) -> bool:
+        """Undo a deposit or a withdrawal, once; return whether it is new.
+
+        Parameters
+        ----------
+        number, reason
+            The entry that was wrong, and why.
+        signed
+            The `Reversal` that the client signed, where its money leaves.
+        """
+        require_whole("number", number)
+        require_name("reason", reason)
+        return self._write("reverse", [number], {"reason": reason} | _message(signed))
+
+    def rotate(self, account: str, signed: Signed | None, proof: Signed) -> None:
+        """Replace the key of an account's owner by a new one.
+
+        Parameters
+        ----------
+        account
+            `treasury` or `client:NAME`.
+        signed, proof
+            The `Rotation`, signed by the old key and by the new one; the former is None where there
+            was no key.
+        """
+        keys = self.books.keys.get(account, [])
+        if keys and keys[-1] == proof.key.hex():
+            return  # it was recorded before
+        content = {
+            "message": proof.text,
+            "signature": "" if signed is None else signed.signature.hex(),
+            "proof": proof.signature.hex(),
+        }
+        self._write("rotate", [account, len(keys) + 1], content)
+
+    def renew_key(self, key: SigningKey) -> None:
+        """Replace the server's key by a new one, with which it signs from now on.
+
+        Not while a run is under way: its clients deal with the key that they know.
+        """
+        with self._lock:
+            if self.books.server == key.public.hex():
+                self._key = key
+                return
+            under_way = [*self._books.offered]
+            under_way += [
+                n for n, own in self._books.runs.items() if own.signed and not own.settled
+            ]
+            if under_way:
+                raise LedgerError(
+                    f"run {under_way[0]!r} is under way with the old key; end it first: fedprice "
+                    f"ledger settle {under_way[0]}"
+                )
+            old = self._key if self.books.server else None
+            before = "" if old is None else old.public.hex()
+            message = Rotation(self.identity, "treasury", before, key.public.hex())
+            signed = None if old is None else old.sign(message)
+            self._key = key
+            try:
+                self.rotate("treasury", signed, key.sign(message))
+            except FedpriceError:
+                self._key = old
+                raise
+
+    def record_offers(
+        self,
+        run: str,
+        attempt: int,
+        conditions: str,
+        offers: Sequence[Signed],
+        dropped: Mapping[str, str],
+    ) -> None:
+        """Record the offers of a run, before anybody sees them.
+
+        Parameters
+        ----------
+        run, attempt
+            For which run, and which set of offers it is, counted from 1.
+        conditions, offers
+            The text of what they have in common, and each of them.
+        dropped
+            Why the offers of the attempt before are dropped, by client.
+        """
+        require_name("run", run)
+        content = {
+            "conditions": conditions,
+            "offers": [[own.text, own.signature.hex()] for own in offers],
+            "dropped": {client: plain_reason(why) for client, why in dropped.items()},
+        }
+        self._write("offer", [run, attempt], content)
+
+    def record_commitments(
+        self, run: str, attempt: int, commitments: Mapping[str, Signed], dropped: Mapping[str, str]
+    ) -> None:
+        """Record the commitments to a set of offers, before anybody reveals a secret.
+
+        Parameters
+        ----------
+        run, attempt
+            Which offers.
+        commitments, dropped
+            What each client signed, and why the others are not in it.
+        """
+        content = {
+            "commitments": {
+                client: [own.text, own.signature.hex()] for client, own in commitments.items()
+            },
+            "dropped": {client: plain_reason(why) for client, why in dropped.items()},
+        }
+        self._write("commit", [run, attempt], content)
 
     def open_run(
         self,
         run: str,
         budget: int,
-        terms: Mapping[str, Terms],
         *,
-        rounds: int,
-        agreement: Agreement | None = None,
+        attempt: int,
+        secrets: Mapping[str, tuple[str, str]],
+        beacon: str = "",
     ) -> None:
-        """Move the budget of a run, and what payers owe, into its escrow.
+        """Move the budget of a run, and what payers owe, into its escrow; its coins are fixed.
 
         Where the budget is negative, nothing moves out: what payers bring stays in the escrow until
         the run is settled.
 
         Parameters
         ----------
+        run, budget
+            The name of the run, or of a later period of it; the most it may cost in micro-units.
+        attempt
+            The set of offers that was committed to.
+        secrets
+            The server's and the client's coin secret, of every client that committed.
+        beacon
+            The public value that the conditions named.
+        """
+        require_name("run", run)
+        require_whole("budget", budget)
+        content = {
+            "attempt": attempt,
+            "budget": budget,
+            "secrets": {client: list(own) for client, own in secrets.items()},
+            "beacon": beacon,
+        }
+        self._write("open", [run], content)
+
+    def open_unsigned(
+        self, run: str, budget: int, terms: Mapping[str, Terms], *, rounds: int
+    ) -> None:
+        """Open a run that nobody signed: without shared coins, and no client pays in it.
+
+        Parameters
+        ----------
         run, budget, rounds
-            The name of the run, or of a later period of it; the most it may cost in micro-units,
-            and how many rounds it has.
+            The name of the run, the most it may cost in micro-units, and how many rounds it has.
         terms
             What each client and the server agreed on.
-        agreement
-            What they signed, with the secrets of their coins; None where coins are not shared.
         """
         require_name("run", run)
         require_whole("budget", budget)
         require_whole("rounds", rounds)
-        if rounds < 1:
-            raise InputError(f"`rounds` must be at least 1; got {rounds}.")
         for name in terms:
             require_name("client", name)
-        if agreement is not None and dict(terms) != agreement.terms:
-            raise InputError("the terms of a run must be those of its agreement.")
-        follows = "" if agreement is None else agreement.follows
-        require_period(run, follows)
-        due = {name: own.payment for name, own in terms.items()}
-        needed = sum(due.values())
-        if needed > budget:
-            raise LedgerError(
-                f"run {run!r} needs {needed} micro-units for what was committed; its budget is "
-                f"{budget}. Raise the budget, or offer less."
-            )
-        escrow = f"escrow:{run}"
-        lines: list[Posting] = [("treasury", -budget), (escrow, budget)] if budget > 0 else []
-        for name, amount in due.items():
-            if amount < 0:
-                lines += [(f"client:{name}", amount), (escrow, -amount)]
         content = {
             "rounds": rounds,
             "budget": budget,
             "terms": [[name, own.price, own.level, own.samples] for name, own in terms.items()],
-            "follows": follows,
-            "agreement": None if agreement is None else agreement.content(),
         }
-        with self._database.writing() as connection:
-            append(
-                connection,
-                ["open", run],
-                content,
-                lines,
-                ids=self._ids,
-                run=run,
-                first=lambda: self._require_end(connection, follows),
-            )
-
-    def _require_end(self, connection: Connection, before: str) -> None:
-        """Refuse a period that follows one that is not over."""
-        if before:
-            self._opened(connection, before)
-            if find(connection, ["settle", before]) is None:
-                raise LedgerError(f"run {before!r} is not settled, so nothing can follow it yet.")
+        self._write("open", [run], content)
 
     def record_round(
         self,
@@ -255,10 +443,10 @@ class Ledger:
         model: str,
         joined: Mapping[str, Delivered] | None = None,
         missed: Collection[str] = (),
-        refused: Mapping[str, str] | None = None,
+        refused: Mapping[str, Refused] | None = None,
         state: bytes | None = None,
     ) -> None:
-        """Record a round, and pay whoever kept its word: tails, or heads and an accepted update.
+        """Record a round, and pay in proportion to the heads that were delivered so far.
 
         Parameters
         ----------
@@ -272,70 +460,125 @@ class Ledger:
         state
             What the run needs to go on after this round; the last one is kept.
         """
-        joined, refused = joined or {}, refused or {}
         require_whole("round", round_)
         require_digest("model", model)
-        with self._database.writing() as connection:
-            opened = self._opened(connection, run)
-            drew = [*joined, *missed, *refused]
-            for name in drew:
-                if name not in opened.terms:
-                    hint = nearest(name, opened.terms)
-                    raise LedgerError(f"run {run!r} has no client {name!r}. {hint}")
-            if len(set(drew)) < len(drew):
-                raise LedgerError(f"round {round_ + 1} of run {run!r} names a client twice.")
-            if any(not opened.terms[name].level for name in drew):
-                raise LedgerError(f"round {round_ + 1} of run {run!r} has a client of level 0.")
-            content: dict[str, Any] = {
-                "model": model,
-                "joined": {name: list(update) for name, update in joined.items()},
-                "missed": sorted(missed),
-                "refused": {name: _reason(text) for name, text in refused.items()},
-                "state": state is not None,
-            }
-            broken = {*missed, *refused}
-            pay: list[Posting] = []
-            for name, payment in opened.due:
-                share = accrued(payment, opened.rounds, round_ + 1)
-                share -= accrued(payment, opened.rounds, round_)
-                if share > 0 and name not in broken:
-                    pay.append((f"client:{name}", share))
-            total = sum(amount for _, amount in pay)
-            new = append(
-                connection,
-                ["round", run, round_],
-                content,
-                [(f"escrow:{run}", -total), *pay] if pay else [],
-                ids=self._ids,
-                run=run,
-                round_=round_,
-                first=lambda: self._require_next(connection, run, round_, opened.rounds),
-            )
-            if new:
-                connection.execute(states.delete().where(states.c.run == run))
-            if new and state is not None:
+        self._require_run(run)
+        for client in missed:
+            require_name("client", client)
+        content: dict[str, Any] = {
+            "model": model,
+            "joined": {name: list(update) for name, update in (joined or {}).items()},
+            "missed": sorted(missed),
+            "refused": {
+                name: [plain_reason(own.reason), *own[1:]] for name, own in (refused or {}).items()
+            },
+            "state": state is not None,
+        }
+
+        def keep(connection: Connection) -> None:
+            connection.execute(states.delete().where(states.c.run == run))
+            if state is not None:
                 digest = hashlib.sha256(state).hexdigest()
                 kept = {"run": run, "done": round_ + 1, "state": state, "digest": digest}
                 connection.execute(states.insert(), kept)
 
+        self._write("round", [run, round_], content, keep)
+
     def settle(self, run: str) -> None:
-        """Close a run: payers get back what no round used, the treasury gets the rest."""
-        with self._database.writing() as connection:
-            opened = self._opened(connection, run)
-            if find(connection, ["settle", run]) is not None:
-                return
-            done = self._rounds_done(connection, run)
-            left = balances_of(connection, [f"escrow:{run}"]).get(f"escrow:{run}", 0)
-            back: list[Posting] = []
-            for name, payment in opened.due:
-                # Rounded down, so that what is left suffices whatever the rounds paid.
-                refund = -payment * (opened.rounds - done) // opened.rounds
-                if refund > 0:
-                    back.append((f"client:{name}", refund))
-            rest = left - sum(amount for _, amount in back)
-            lines = [(f"escrow:{run}", -left), *back, ("treasury", rest)]
-            lines = [(account, amount) for account, amount in lines if amount]
-            append(connection, ["settle", run], {"rounds": done}, lines, ids=self._ids, run=run)
+        """Close a run: payers get back what no round used, the treasury gets the rest.
+
+        Offers that came to nothing are withdrawn.
+        """
+        require_name("run", run)
+        with self._lock:
+            if self.find("settle", run) is None:
+                if run not in self.books.offered:
+                    self._require_run(run)
+                run_ = self._books.runs.get(run)
+                self._write("settle", [run], {"rounds": run_.done if run_ else 0})
+
+    def _write(
+        self,
+        kind: str,
+        of: list[Any],
+        content: dict[str, Any],
+        then: Callable[[Connection], None] | None = None,
+    ) -> bool:
+        """Write an entry that verifies, in one transaction; return whether it is new.
+
+        Parameters
+        ----------
+        kind, of, content
+            What it is, what of, and what it says; writing the same again changes nothing.
+        then
+            What else belongs to the transaction.
+        """
+        content = content | {"kind": kind, "of": of}
+        text, title = canonical_bytes(content).decode(), entry_title(content)
+        with self._lock:
+            with self._database.writing() as connection:
+                found = recorded(connection, [kind, *of])
+                if found is not None:
+                    if found != text:
+                        raise LedgerError(
+                            f"{title} is recorded already, with other content; take another name "
+                            "or ledger."
+                        )
+                    return False
+                books = self._caught_up(connection)
+                try:
+                    lines, enter = books.expect(content)
+                except VerificationError as error:
+                    raise LedgerError(f"{title}: {error} Nothing was recorded.") from None
+                except (LookupError, TypeError, ValueError, AttributeError) as error:
+                    raise LedgerError(f"{title} is not of the form of an entry.") from error
+                number = len(books.hashes) + 1
+                previous = books.hashes[-1] if books.hashes else GENESIS
+                posted = canonical(lines)
+                if not _fits_a_line(text, posted):
+                    raise LedgerError(f"{title} is too large to be verified. Nothing was recorded.")
+                hash_ = chained_hash(previous, number, text, posted)
+                signature = self._signature(content, number, hash_)
+                ids = account_ids(connection, lines, self._ids)
+                run, round_ = _place(kind, of)
+                row = {"number": number, "run": run, "round": round_, "content": text}
+                row |= {"hash": hash_, "signature": signature}
+                append(connection, [kind, *of], row, lines, ids)
+                if then is not None:
+                    then(connection)
+            enter()
+            books.hashes.append(hash_)
+        return True
+
+    def _signature(self, content: dict[str, Any], number: int, hash_: str) -> str:
+        """Return the server's signature of an entry; empty if the ledger has no server's key."""
+        wanted, ledger = self._books.server, self._books.ledger
+        if content["kind"] == "begin":
+            wanted, ledger = content["server"], content["ledger"]
+        if content["kind"] == "rotate" and content["of"][0] == "treasury":
+            wanted = "" if self._key is None else self._key.public.hex()
+        if not wanted:
+            return ""
+        if self._key is None or self._key.public.hex() != wanted:
+            raise LedgerError(
+                f"every entry of {self.name} is signed by its server {wanted}; its private key is "
+                "needed (--key FILE)."
+            )
+        return self._key.sign_text(head_text(ledger, number, hash_)).hex()
+
+    def _caught_up(self, connection: Connection) -> Books:
+        """Return the books with what was written since: it was checked before it was written."""
+        books = self._books
+        books.trusting = True
+        try:
+            for entry in chain(connection, after=len(books.hashes)):
+                check_entry(books, entry.line(), len(books.hashes) + 1)
+        except (VerificationError, LookupError, TypeError, ValueError, AttributeError) as error:
+            where, self._books = len(books.hashes) + 1, _new_books()
+            raise DamagedError(f"{self.name} is damaged at entry {where}: {error}") from error
+        finally:
+            books.trusting = False
+        return books
 
     def balance(self, account: str) -> int:
         """Return the balance of an account in micro-units; 0 if it has none yet."""
@@ -350,31 +593,32 @@ class Ledger:
 
     def entries(self, run: str | None = None) -> Iterator[Entry]:
         """Yield the whole chain, or the entries of a run, the first entry first."""
+        if run is not None and run not in self.books.offered:
+            self._require_run(run)
         with self._reading() as connection:
-            if run is not None:
-                self._opened(connection, run)
             yield from chain(connection, run)
+
+    def find(self, kind: str, *of: Any) -> dict[str, Any] | None:
+        """Return what an entry says: its kind, and what of; None if there is none."""
+        with self._reading() as connection:
+            return find(connection, [kind, *of])
 
     def opening(self, run: str) -> dict[str, Any] | None:
         """Return the entry that opened a run, or None if there is none."""
-        with self._reading() as connection:
-            return find(connection, ["open", run])
+        return self.find("open", run)
 
     def is_settled(self, run: str) -> bool:
         """Return whether a run is closed."""
-        with self._reading() as connection:
-            return find(connection, ["settle", run]) is not None
+        return self.find("settle", run) is not None
 
     def rounds_done(self, run: str) -> int:
         """Return how many rounds of a run are recorded."""
-        with self._reading() as connection:
-            self._opened(connection, run)
-            return self._rounds_done(connection, run)
+        return self.run(run).done
 
     def progress(self, run: str) -> tuple[list[dict[str, Any]], bytes | None]:
         """Return the rounds of a run so far, and what it needs to go on, both of one moment."""
+        self._require_run(run)
         with self._reading() as connection:
-            self._opened(connection, run)
             rounds = [e.content for e in chain(connection, run) if e.content["kind"] == "round"]
             found = connection.execute(sa.select(states).where(states.c.run == run)).first()
         if found is None:
@@ -386,31 +630,31 @@ class Ledger:
             raise DamagedError(f"{self.name}: the state of run {run!r} is damaged.")
         return rounds, state
 
-    def verify(self, head: str | None = None) -> Report:
+    def verify(self, *heads: str) -> Books:
         """Check the database, the chain, every payment and balance; return what is there.
 
         Parameters
         ----------
-        head
-            The hash of an entry that must be there: what somebody kept as proof.
+        heads
+            Hashes of entries that must be there: what somebody kept as proof.
 
         Raises
         ------
         DamagedError
             Naming the first thing that is wrong.
         """
-        return self._verified(head, None)
+        return self._verified(heads, None)
 
-    def verified(self) -> tuple[Report, list[Entry]]:
+    def verified(self) -> tuple[Books, list[Entry]]:
         """Verify, and return what is there with the entries of that very moment."""
         kept: list[Entry] = []
-        return self._verified(None, kept), kept
+        return self._verified((), kept), kept
 
-    def _verified(self, head: str | None, kept: list[Entry] | None) -> Report:
+    def _verified(self, heads: Sequence[str], kept: list[Entry] | None) -> Books:
         from fedprice.market.inspection import inspect
 
         with self._reading() as connection:
-            return inspect(self._database, connection, head, kept)
+            return inspect(self._database, connection, heads, kept)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -421,43 +665,46 @@ class Ledger:
         except InputError as error:
             raise DamagedError(f"{self.name} is damaged: {error}") from error
 
-    def _opened(self, connection: Connection, run: str) -> _Opened:
-        if run in self._open:  # what is recorded does not change
-            return self._open[run]
-        content = find(connection, ["open", run])
-        if content is None:
-            known = self._runs(connection)
-            hint = nearest(run, known) if known else "It has none yet."
+    def _require_run(self, run: str) -> None:
+        """Refuse a run that is not there, and name the nearest."""
+        require_name("run", run)
+        known = self.books.runs
+        if run not in known:
+            last = [*known][-MOST_HINTS:]
+            hint = nearest(run, last) if last else "It has none yet."
             raise LedgerError(f"{self.name} has no run {run!r}. {hint}")
-        try:
-            terms = {name: Terms(*rest) for name, *rest in content["terms"]}
-            due = [(name, own.payment) for name, own in terms.items()]
-            self._open[run] = _Opened(int(content["rounds"]), terms, due)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedError(f"{self.name}: the opening of run {run!r} is damaged.") from error
-        return self._open[run]
-
-    def _runs(self, connection: Connection) -> list[str]:
-        """Return the names of the last runs."""
-        query = sa.select(entries.c.run).where(entries.c.key.startswith('["open",'))
-        last = query.order_by(entries.c.number.desc()).limit(MOST_HINTS)
-        return [str(run) for run in connection.execute(last).scalars()][::-1]
-
-    def _rounds_done(self, connection: Connection, run: str) -> int:
-        found = connection.execute(_ROUNDS, {"of_run": run}).scalar()
-        return 0 if found is None else int(found) + 1
-
-    def _require_next(self, connection: Connection, run: str, round_: int, rounds: int) -> None:
-        if find(connection, ["settle", run]) is not None:
-            raise LedgerError(f"run {run!r} is settled.")
-        done = self._rounds_done(connection, run)
-        if not round_ == done < rounds:
-            raise LedgerError(
-                f"round {round_ + 1} of run {run!r} cannot follow: {done} of {rounds} are recorded."
-            )
 
 
-def _reason(text: str) -> str:
-    """Return a reason that is fit to be kept: printable, and not long."""
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 1] + "…"
+def _new_books() -> Books:
+    """Return books that remember which signatures are valid."""
+    return Books(valid=valid_signature)
+
+
+def _fits_a_line(text: str, posted: str) -> bool:
+    """Return whether the verifier would read the line that an export has of an entry."""
+    size = (len(text) + len(posted)) * (1 if text.isascii() and posted.isascii() else 4)
+    if size + 400 > LONGEST_LINE:
+        return False
+    return size < MOST_VALUES or text.count(",") + posted.count(",") + 10 <= MOST_VALUES
+
+
+def _require_move(what: str, account: str, amount: int, reference: str) -> None:
+    require_account(account)
+    require_whole("amount", amount)
+    if amount <= 0:
+        raise InputError(f"a {what} must be above 0; got {amount}.")
+    require_name("reference", reference)
+
+
+def _message(signed: Signed | None) -> dict[str, str]:
+    """Return what an owner signed, as an entry holds it."""
+    if signed is None:
+        return {"message": "", "signature": ""}
+    return {"message": signed.text, "signature": signed.signature.hex()}
+
+
+def _place(kind: str, of: list[Any]) -> tuple[str | None, int | None]:
+    """Return the run and the round that an entry belongs to."""
+    if kind == "round":
+        return of[0], of[1]
+    return (of[0], None) if kind in ("offer", "commit", "open", "settle") else (None, None)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
-import unicodedata
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
 from fedprice.errors import FedpriceError, InputError, require
 from fedprice.market.canonical import canonical_bytes, digest, parsed
+from fedprice.verify import (
+    DECIMAL,
+    HASH,
+    LONGEST_NAME,
+    UNIT,
+    check_signed,
+    is_name,
+    is_of_small_order,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +29,7 @@ __all__ = [
     "RefusedError",
     "Signed",
     "SigningKey",
+    "plain_reason",
     "require_decimal",
     "require_digest",
     "require_hash",
@@ -31,17 +39,10 @@ __all__ = [
     "require_text",
     "require_unit",
     "require_whole",
+    "valid_signature",
 ]
 
-_HASH = re.compile(r"[0-9a-f]{64}\Z")
-_UNIT = re.compile(r"[A-Z][A-Z0-9]{0,11}\Z")
-_DECIMAL = re.compile(r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
-LONGEST_NAME = 200
-
-# Of Ed25519: the prime of its field, and the y of the eight points whose order divides eight.
-_PRIME = 2**255 - 19
-_Y_OF_ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
-_SMALL_ORDER = {0, 1, _PRIME - 1, _Y_OF_ORDER_8, _PRIME - _Y_OF_ORDER_8}
+LONGEST_REASON = 200
 
 
 class RefusedError(FedpriceError):
@@ -109,6 +110,22 @@ class Signed:
         """The digest of the message, by which others refer to it."""
         return digest(self.content)
 
+    @property
+    def text(self) -> str:
+        """The message as text."""
+        try:
+            return self.content.decode()
+        except UnicodeDecodeError:
+            raise RefusedError("it is no text.") from None
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether the key signed the message."""
+        try:
+            return valid_signature(self.key.hex(), self.signature.hex(), self.text)
+        except RefusedError:
+            return False
+
     def open(self, kind: Any, key: bytes) -> Any:
         """Return the message if it is of this kind and signed by this key.
 
@@ -151,7 +168,11 @@ class SigningKey:
         [[2]]
         """
         content = canonical_bytes(asdict(message) | {"kind": type(message).__name__})
-        return Signed(content, bytes(self._private.sign(content)), self.public)
+        return Signed(content, self.sign_text(content.decode()), self.public)
+
+    def sign_text(self, text: str) -> bytes:
+        """Return the signature of a text."""
+        return bytes(self._private.sign(text.encode()))
 
 
 def _ed25519() -> Any:
@@ -161,7 +182,8 @@ def _ed25519() -> Any:
 @lru_cache(maxsize=4096)  # the same offers and commitments come again every round
 def _opened(signed: Signed, kind: Any) -> Any:
     """Return a message whose signature is valid; messages do not change, so they may be shared."""
-    _verify(signed)
+    if not signed.is_valid:
+        raise RefusedError("its signature is not valid.")
     try:
         values = parsed(signed.content)
         if not isinstance(values, dict) or values.pop("kind", None) != kind.__name__:
@@ -173,15 +195,10 @@ def _opened(signed: Signed, kind: Any) -> Any:
         raise RefusedError(str(error)) from error
 
 
-def _verify(signed: Signed) -> None:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        require_public_key("key", signed.key)
-        key = _ed25519().Ed25519PublicKey.from_public_bytes(signed.key)
-        key.verify(signed.signature, signed.content)
-    except (InvalidSignature, ValueError, TypeError) as error:
-        raise RefusedError("its signature is not valid.") from error
+@lru_cache(maxsize=1 << 16)  # what is checked when it comes is checked again when it is recorded
+def valid_signature(key: str, signature: str, text: str) -> bool:
+    """Return whether an Ed25519 key signed a text; key and signature are hexadecimal."""
+    return check_signed(key, signature, text)
 
 
 def require_text(message: Any, *names: str) -> None:
@@ -195,13 +212,7 @@ def require_name(what: str, given: object) -> None:
 
     Nor may they begin or end with a space, or have a second form that looks the same (NFC).
     """
-    if not (
-        isinstance(given, str)
-        and 0 < len(given) <= LONGEST_NAME
-        and given.isprintable()
-        and given == given.strip()
-        and unicodedata.is_normalized("NFC", given)
-    ):
+    if not is_name(given):
         shown = repr(given) if len(repr(given)) <= LONGEST_NAME else f"{repr(given)[:40]}…"
         raise InputError(
             f"`{what}` must be 1 to {LONGEST_NAME} printable characters without spaces around them;"
@@ -209,18 +220,26 @@ def require_name(what: str, given: object) -> None:
         )
 
 
+def plain_reason(text: object) -> str:
+    """Return a reason that is fit to be kept and signed: printable, and not long."""
+    if not isinstance(text, str):
+        raise InputError(f"a reason must be text; got {text!r:.40}.")
+    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text).strip()
+    return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 1] + "…"
+
+
 def require_decimal(message: Any, *names: str) -> None:
     """Refuse fields that are not a finite number, at least 0, as decimal text."""
     for name in names:
         text = getattr(message, name)
-        fits = isinstance(text, str) and len(text) <= 30 and _DECIMAL.match(text)
+        fits = isinstance(text, str) and len(text) <= 30 and DECIMAL.match(text)
         if not (fits and float(text) < math.inf):
             raise InputError(f"`{name}` must be a decimal number, at least 0; got {text!r:.40}.")
 
 
 def require_unit(given: object) -> None:
     """Refuse what cannot name money in every book-keeping format."""
-    if not (isinstance(given, str) and _UNIT.match(given)):
+    if not (isinstance(given, str) and UNIT.match(given)):
         raise InputError(
             f"`unit` must be 1 to 12 capital letters and digits, such as EUR; got {given!r}."
         )
@@ -234,7 +253,7 @@ def require_hash(message: Any, *names: str) -> None:
 
 def require_digest(what: str, given: object) -> None:
     """Refuse what is not 64 hexadecimal digits."""
-    if not (isinstance(given, str) and _HASH.match(given)):
+    if not (isinstance(given, str) and HASH.match(given)):
         raise InputError(f"`{what}` must be 64 hexadecimal digits; got {given!r:.80}.")
 
 
@@ -254,8 +273,7 @@ def require_public_key(what: str, given: object) -> None:
     """
     if not (isinstance(given, bytes) and len(given) == 32):
         raise InputError(f"`{what}` must be a public key of 32 bytes; got {given!r:.80}.")
-    # The highest bit is the sign of x; y may be written with the prime added to it.
-    if int.from_bytes(given, "little") % 2**255 % _PRIME in _SMALL_ORDER:
+    if is_of_small_order(given):
         raise InputError(
             f"`{what}` must not be a point of small order; got {given.hex()}. Make a new key."
         )

@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
+from fedprice.verify import LEVEL_ONE, payment_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = [
     "LEVEL_ONE",
     "MICRO",
-    "accrued",
     "level_units",
     "micro_units",
     "money",
@@ -28,7 +28,6 @@ __all__ = [
 ]
 
 MICRO = 1_000_000  # micro-units in a unit of money
-LEVEL_ONE = 1 << 32  # a level of 1
 
 
 def micro_units(amount: float) -> int:
@@ -39,6 +38,8 @@ def micro_units(amount: float) -> int:
     >>> micro_units(12.3456789), micro_units(-0.5)
     (12345679, -500000)
     """
+    if not math.isfinite(amount):
+        raise InputError(f"an amount of money must be finite; got {amount}.")
     return round(Fraction(amount) * MICRO)
 
 
@@ -64,41 +65,6 @@ def level_units(level: float) -> int:
     if not 0 <= level <= 1:
         raise InputError(f"a level must lie between 0 and 1; got {level}.")
     return int(Fraction(level) * LEVEL_ONE)
-
-
-def payment_units(price: int, level: int) -> int:
-    """Return price × level in micro-units, halves to even.
-
-    Parameters
-    ----------
-    price
-        In micro-units a unit of level, of either sign.
-    level
-        In multiples of 2⁻³².
-
-    Examples
-    --------
-    >>> payment_units(micro_units(12.5), level_units(0.4))
-    5000000
-    """
-    return round(Fraction(price * level, LEVEL_ONE))
-
-
-def accrued(total: int, rounds: int, done: int) -> int:
-    """Return what of a total is due after some of its rounds: all of it after the last.
-
-    A round's share is the difference of two of these, so that shares differ by at most one unit and
-    add up exactly.
-
-    Examples
-    --------
-    >>> [accrued(10, 4, r + 1) - accrued(10, 4, r) for r in range(4)]
-    [2, 3, 2, 3]
-    >>> [accrued(-10, 4, r + 1) - accrued(-10, 4, r) for r in range(4)]
-    [-2, -3, -2, -3]
-    """
-    due = abs(total) * done // rounds
-    return due if total >= 0 else -due
 
 
 def whole_payments(payments: Iterable[float], most: int) -> list[int]:

@@ -1,12 +1,15 @@
 """Offers and commitments: what binds the server and a client, signed by both.
 
-The server signs an `Offer`; the client answers with a signed `Commitment` to that very offer, with
-a level of its own choosing up to the offer's cap. Both are canonical JSON, so that there is one
-text to hash and to sign, and whole numbers only, so that there is nothing to round.
+The server signs an `Offer` under the `Conditions` that all offers of a period share; the client
+answers with a signed `Commitment` to that very offer, with a level of its own choosing between the
+least one and the cap. When all have answered, the server signs a `Roster` for each, and the client
+reveals its coin secret. All are canonical JSON, so that there is one text to hash and to sign, and
+money and levels are whole numbers, so that there is nothing to round.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,22 +28,101 @@ from fedprice.market.messages import (
     require_unit,
 )
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units, payment_units
+from fedprice.verify import LARGEST as MOST_MONEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "FOREVER",
     "Commitment",
-    "Commitments",
+    "Conditions",
     "Offer",
+    "Opening",
+    "Proposal",
+    "Receipt",
+    "Roster",
     "Terms",
     "answer",
+    "check_commitment",
     "chosen_level",
+    "coin_secret",
+    "fresh_nonce",
     "make_offers",
     "norm_text",
 ]
 
-MOST_MONEY = 1 << 62
+FOREVER = 253_402_300_799  # the last second of the year 9999, for offers of simulations
+
+
+def fresh_nonce() -> str:
+    """Return a number that was never used before."""
+    return secrets.token_hex(32)
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all offers of a period have in common.
+
+    Attributes
+    ----------
+    ledger, server
+        The identity of the ledger that will record the run, and the server's public key.
+    run, follows
+        The name that the period has in the ledger, and that of the period before it in the same
+        run; empty if it is the first.
+    rounds, run_rounds
+        Rounds of the period, and of the whole run.
+    unit
+        What the money is, such as EUR.
+    schema, task, model
+        What an update looks like, the hash of what else determines the training, and the hash of
+        the model at the start.
+    max_weight, longest_gap
+        The largest a / q of an update, as a decimal number, and the most heads since a client's
+        last accepted update that count: no weight exceeds their product.
+    nonce, expires
+        A number that was never used before, and the Unix time after which nobody answers.
+    beacon
+        The public value that will be mixed into the coins, such as "drand 4815162"; empty for none.
+    """
+
+    ledger: str
+    server: str
+    run: str
+    follows: str
+    rounds: int
+    run_rounds: int
+    unit: str
+    schema: dict[str, Any]
+    task: str
+    model: str
+    max_weight: str
+    longest_gap: int
+    nonce: str
+    expires: int
+    beacon: str = ""
+
+    def __post_init__(self) -> None:
+        require_text(self, "run", *(name for name in ("follows", "beacon") if getattr(self, name)))
+        require_unit(self.unit)
+        require_hash(self, "ledger", "server", "task", "model", "nonce")
+        require_decimal(self, "max_weight")
+        ModelSchema.load(self.schema)
+        require_number(self, "rounds", 1, 1 << 40)
+        require_number(self, "run_rounds", self.rounds, 1 << 40)
+        require_number(self, "longest_gap", 1, 1000)
+        require_number(self, "expires", 0, 1 << 40)
+
+    @property
+    def text(self) -> str:
+        """The one text that stands for them."""
+        return canonical_bytes(asdict(self) | {"kind": "Conditions"}).decode()
+
+    @property
+    def hash(self) -> str:
+        """Their digest, which every offer holds."""
+        return digest(self.text.encode())
 
 
 @dataclass(frozen=True)
@@ -49,52 +131,120 @@ class Offer:
 
     Attributes
     ----------
-    run, client
-        The name that the period has in the ledger, and the client's.
-    follows
-        The name of the period before it in the same run; empty if it is the first.
+    conditions
+        Hash of what all offers of the period have in common.
+    client
+        To whom.
     price
         Micro-units per unit of level, for the whole period; negative if the client pays.
-    level_cap
-        The level that the server has budgeted for, in multiples of 2⁻³².
-    rounds, run_rounds, deadline
-        Rounds of the period, and of the whole run; and the round (from 0) by whose start the
-        commitment must be there.
-    unit
-        What the money is, such as EUR.
-    schema, task
-        What an update looks like, and the hash of what else determines the training.
+    level_cap, level_floor
+        The level that the server has budgeted for, and the least that it takes, in multiples of
+        2⁻³².
+    norm_cap
+        The largest norm of an update that is accepted, as a decimal number; empty for any.
     impact
         k, what the client's absence costs the model according to the server, as a decimal number.
     coin_hash
         Hash of the server's coin secret.
+    replaces
+        Hash of the offer to the same client that this one replaces; empty for the first.
     """
 
-    run: str
+    conditions: str
     client: str
-    follows: str
     price: int
     level_cap: int
-    rounds: int
-    run_rounds: int
-    deadline: int
-    unit: str
-    schema: dict[str, Any]
-    task: str
+    level_floor: int
+    norm_cap: str
     impact: str
     coin_hash: str
+    replaces: str = ""
 
     def __post_init__(self) -> None:
-        require_text(self, "run", "client", *(["follows"] if self.follows != "" else []))
-        require_unit(self.unit)
-        require_hash(self, "task", "coin_hash")
-        require_decimal(self, "impact")
-        ModelSchema.load(self.schema)
+        require_text(self, "client")
+        require_hash(self, "conditions", "coin_hash", *(["replaces"] if self.replaces else []))
+        require_decimal(self, "impact", *(["norm_cap"] if self.norm_cap != "" else []))
         require_number(self, "price", -MOST_MONEY, MOST_MONEY)
-        require_number(self, "level_cap", 0, LEVEL_ONE)
-        require_number(self, "rounds", 1, 1 << 40)
-        require_number(self, "run_rounds", self.rounds, 1 << 40)
-        require_number(self, "deadline", 0, self.rounds)
+        require_number(self, "level_cap", 1, LEVEL_ONE)
+        require_number(self, "level_floor", 1, self.level_cap)
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """A client's answer: the offer it accepts, its level, its coin secret's hash, and its data.
+
+    Attributes
+    ----------
+    key
+        The client's public key.
+    samples, grad_norm
+        What the client declares of its data: its share in the model, and a bound on the norm of its
+        stochastic gradients, as a decimal number; empty where norms are measured.
+    """
+
+    offer: str
+    key: str
+    level: int
+    secret_hash: str
+    samples: int
+    grad_norm: str
+
+    def __post_init__(self) -> None:
+        require_hash(self, "offer", "key", "secret_hash")
+        require_number(self, "level", 1, LEVEL_ONE)
+        require_number(self, "samples", 0, 1 << 53)
+        require_decimal(self, *(["grad_norm"] if self.grad_norm != "" else []))
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The server's receipt for a commitment: all that it has, by their hash, and this one.
+
+    Who has it reveals its secret: from now on no commitment can be added.
+    """
+
+    ledger: str
+    run: str
+    attempt: int
+    commitments: str
+    commitment: str
+
+    def __post_init__(self) -> None:
+        require_text(self, "run")
+        require_hash(self, "ledger", "commitments", "commitment")
+        require_number(self, "attempt", 1, 1000)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The server's word that a run was opened, and what is mixed into its coins."""
+
+    ledger: str
+    run: str
+    attempt: int
+    mixed: str
+
+    def __post_init__(self) -> None:
+        require_text(self, "run")
+        require_hash(self, "ledger", "mixed")
+        require_number(self, "attempt", 1, 1000)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The server's receipt for an update (round from 0): accepted, or refused with a reason."""
+
+    ledger: str
+    run: str
+    round: int
+    client: str
+    update: str
+    refused: str = ""
+
+    def __post_init__(self) -> None:
+        require_text(self, "run", "client", *(["refused"] if self.refused else []))
+        require_hash(self, "ledger", *(["update"] if self.update else []))
+        require_number(self, "round", 0, 1 << 40)
 
 
 @dataclass(frozen=True)
@@ -104,7 +254,7 @@ class Terms:
     Attributes
     ----------
     price, level
-        In micro-units a unit of level; in multiples of 2⁻³².
+        In micro-units per unit of level; in multiples of 2⁻³².
     samples
         How many samples the client has: its share in the model.
     """
@@ -124,40 +274,56 @@ class Terms:
         return payment_units(self.price, self.level)
 
 
+@dataclass(frozen=True)
+class Proposal:
+    """What the server proposes to one client, before it is signed.
+
+    Attributes
+    ----------
+    price, level_cap, level_floor
+        As in an `Offer`.
+    impact, norm_cap
+        k, and the largest norm of an update; None for any.
+    """
+
+    price: int
+    level_cap: int
+    level_floor: int
+    impact: float = 0.0
+    norm_cap: float | None = None
+
+
 def make_offers(
     key: SigningKey,
-    run: str,
-    budgeted: Mapping[str, Terms],
-    *,
-    rounds: int,
-    run_rounds: int | None = None,
-    follows: str = "",
-    unit: str,
-    schema: ModelSchema,
-    task: str,
-    impacts: Mapping[str, float],
+    conditions: Conditions,
+    proposals: Mapping[str, Proposal],
+    replaced: Mapping[str, str] | None = None,
 ) -> dict[str, Signed]:
-    """Return the server's signed offers, by client: its price, and the level budgeted as the cap.
+    """Return the server's signed offers, by client.
 
-    The server's coin secrets follow from its private key and the offer: `coin_secret`. Without
-    `run_rounds` the period is the whole run.
+    The server's coin secrets follow from its private key and the offer: `coin_secret`.
+
+    Parameters
+    ----------
+    key
+        The server's.
+    conditions, proposals
+        What all have in common, and what is each client's own.
+    replaced
+        Hashes of earlier offers of the same run, by client, that these replace.
     """
     offers = {}
-    for client, terms in budgeted.items():
+    for client, own in proposals.items():
         offer = Offer(
-            run=run,
+            conditions=conditions.hash,
             client=client,
-            follows=follows,
-            price=terms.price,
-            level_cap=terms.level,
-            rounds=rounds,
-            run_rounds=run_rounds or rounds,
-            deadline=0,
-            unit=unit,
-            schema=schema.content(),
-            task=task,
-            impact=repr(float(impacts[client])),
+            price=own.price,
+            level_cap=own.level_cap,
+            level_floor=own.level_floor,
+            norm_cap="" if own.norm_cap is None else f"{own.norm_cap:.6g}",
+            impact=repr(float(own.impact)),
             coin_hash="0" * 64,
+            replaces=(replaced or {}).get(client, ""),
         )
         hidden = secret_hash(coin_secret(key, offer))
         offers[client] = key.sign(replace(offer, coin_hash=hidden))
@@ -165,20 +331,22 @@ def make_offers(
 
 
 def coin_secret(key: SigningKey, offer: Offer) -> bytes:
-    """Return the server's coin secret for an offer: other terms have another secret."""
+    """Return the server's coin secret for an offer: another offer has another secret."""
     fields = asdict(offer) | {"coin_hash": ""}
     return own_secret(key.private, digest(canonical_bytes(fields)))
 
 
-def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: float = 2.0) -> int:
-    """Return the level, in multiples of 2⁻³², that suits a client best, at most the offer's cap.
+def chosen_level(
+    offer: Offer, conditions: Conditions, *, cost: float, value: float, cost_exponent: float = 2.0
+) -> int:
+    """Return the level, in multiples of 2⁻³², that suits a client best, as far as the offer goes.
 
     Where the cap is worth less than a micro-unit less than the best level, the client takes the
     cap: money knows nothing smaller.
 
     Parameters
     ----------
-    offer
+    offer, conditions
         What was offered.
     cost, value, cost_exponent
         c, v and τ of the client for the whole run, which the server need not know. A period of some
@@ -186,18 +354,18 @@ def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: floa
 
     Examples
     --------
-    >>> schema = ModelSchema([], [], []).content()
-    >>> zero = "0" * 64
-    >>> offer = Offer(
-    ...     "run", "alice", "", 8_000_000, 1 << 30, 9, 9, 0, "EUR", schema, zero, "0.1", zero
+    >>> zero, schema = "0" * 64, ModelSchema([], [], []).content()
+    >>> all_ = Conditions(
+    ...     zero, zero, "run", "", 9, 9, "EUR", schema, zero, zero, "1", 10, zero, FOREVER
     ... )
-    >>> chosen_level(offer, cost=10.0, value=0.0) / LEVEL_ONE  # at 0.4 the cap binds
+    >>> offer = Offer(all_.hash, "alice", 8_000_000, 1 << 30, 1, "", "0.1", zero)
+    >>> chosen_level(offer, all_, cost=10.0, value=0.0) / LEVEL_ONE  # at 0.4 the cap binds
     0.25
-    >>> chosen_level(offer, cost=20.0, value=0.0) / LEVEL_ONE
+    >>> chosen_level(offer, all_, cost=20.0, value=0.0) / LEVEL_ONE
     0.19999999995343387
     """
     # The price of a period, as if the whole run were paid so.
-    price = offer.price / MICRO * (offer.run_rounds / offer.rounds)
+    price = offer.price / MICRO * (conditions.run_rounds / conditions.rounds)
     cap = offer.level_cap / LEVEL_ONE
     value_impact = value * float(offer.impact)
     best = float(best_level(price, cost, value_impact, cost_exponent))
@@ -207,20 +375,18 @@ def chosen_level(offer: Offer, *, cost: float, value: float, cost_exponent: floa
         return profit_at(level, price, cost, cost_exponent) - own
 
     if best < cap and utility(best) - utility(cap) >= 1 / MICRO:
-        return level_units(best)
+        return max(level_units(best), offer.level_floor)
     return offer.level_cap
 
 
 def answer(
     key: SigningKey, signed: Signed, level: int, *, samples: int, grad_norm: float | None
 ) -> Signed:
-    """Return a client's signed commitment to an offer, with a coin secret of its own.
-
-    A client commits once to a run: a server that may choose among several commitments chooses
-    among their coins.
-    """
-    secret = own_secret(key.private, signed.hash).hex()
-    return key.sign(Commitment(signed.hash, level, secret, samples, norm_text(grad_norm)))
+    """Return a client's signed commitment to an offer, with a coin secret of its own."""
+    hidden = secret_hash(own_secret(key.private, signed.hash))
+    return key.sign(
+        Commitment(signed.hash, key.public.hex(), level, hidden, samples, norm_text(grad_norm))
+    )
 
 
 def norm_text(norm: float | None) -> str:
@@ -228,79 +394,16 @@ def norm_text(norm: float | None) -> str:
     return "" if norm is None else f"{norm:.6g}"
 
 
-@dataclass(frozen=True)
-class Commitment:
-    """A client's answer: the offer it accepts, its level, its coin secret, and its data.
-
-    Attributes
-    ----------
-    samples, grad_norm
-        What the client declares of its data: its share in the model, and a bound on the norm of its
-        stochastic gradients, as a decimal number; empty where norms are measured.
-    """
-
-    offer: str
-    level: int
-    secret: str
-    samples: int
-    grad_norm: str
-
-    def __post_init__(self) -> None:
-        require_hash(self, "offer", "secret")
-        require_number(self, "level", 0, LEVEL_ONE)
-        require_number(self, "samples", 0, 1 << 53)
-        require_decimal(self, *(["grad_norm"] if self.grad_norm != "" else []))
-
-
-class Commitments:
-    """The commitments to a run's offers, each client's first and only one.
-
-    Parameters
-    ----------
-    offers
-        The signed offers, by client.
-    keys
-        The clients' registered public keys.
-    server_key
-        The key that the offers must be signed with.
-    """
-
-    def __init__(
-        self, offers: dict[str, Signed], keys: dict[str, bytes], server_key: bytes
-    ) -> None:
-        self._by_hash = {signed.hash: signed.open(Offer, server_key) for signed in offers.values()}
-        self._keys = keys
-        self.accepted: dict[str, Commitment] = {}
-        self.signed: dict[str, Signed] = {}
-
-    def accept(self, client: str, signed: Signed, *, round_: int) -> Commitment:
-        """Take a client's commitment, or refuse it with a reason.
-
-        Parameters
-        ----------
-        client
-            Who sent it.
-        signed
-            What was sent.
-        round_
-            The round that begins now, from 0.
-        """
-        if client not in self._keys:
-            raise RefusedError(f"{client!r} has no registered key.")
-        commitment: Commitment = signed.open(Commitment, self._keys[client])
-        offer = self._by_hash.get(commitment.offer)
-        if offer is None:
-            raise RefusedError("it answers no offer of this run.")
-        if offer.client != client:
-            raise RefusedError("it answers the offer to another client.")
-        if round_ > offer.deadline:
-            raise RefusedError(
-                f"it is late: round {round_ + 1} begins, the deadline was the start of round "
-                f"{offer.deadline + 1}."
-            )
-        if client in self.accepted:
-            raise RefusedError("the client has committed before.")
-        if commitment.level > offer.level_cap:
-            raise RefusedError("its level is above the cap of the offer.")
-        self.accepted[client], self.signed[client] = commitment, signed
-        return commitment
+def check_commitment(offer: Signed, signed: Signed, key: bytes) -> Commitment:
+    """Return a commitment to an offer that was made, or refuse it with a reason."""
+    commitment: Commitment = signed.open(Commitment, key)
+    offered: Offer = offer.open(Offer, offer.key)
+    if commitment.offer != offer.hash:
+        raise RefusedError("it answers another offer.")
+    if commitment.key != key.hex():
+        raise RefusedError("it names another key than the one that signed it.")
+    if commitment.level > offered.level_cap:
+        raise RefusedError("its level is above the cap of the offer.")
+    if commitment.level < offered.level_floor:
+        raise RefusedError("its level is below the least one of the offer.")
+    return commitment

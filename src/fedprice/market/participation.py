@@ -37,7 +37,7 @@ class SharedCoins:
         return np.array([self._numbers[name] for name in self._market.heads()], np.int64)
 
     def arrival(self) -> FloatArray:
-        """Return q ρ of each client, ρ as far as it is known."""
+        """Return q ρ of each client, as its weight in this round has it."""
         return np.array([self._market.arrival(name) for name in self._numbers])
 
 

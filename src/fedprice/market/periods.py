@@ -117,6 +117,8 @@ class Periods:
 
     def split(self, rounds: int) -> list[int]:
         """Return the rounds of each period of a run."""
+        if rounds < 1:
+            raise InputError(f"a run has at least 1 round; got {rounds}.")
         if self.warm_up >= rounds:
             raise InputError(
                 f"a warm-up of {self.warm_up} rounds leaves none of {rounds} to price; use fewer."
@@ -140,7 +142,10 @@ class Period:
     spent
         What the periods before paid out less what they took in, in micro-units.
     norms
-        The norms of the clients' updates as measured in them, by client.
+        The norms of the clients' accepted updates as measured in them, by client.
+    tried
+        The same with updates that were refused for their norm, each counted as the cap that it
+        exceeded: what the caps of the period are made from.
     """
 
     number: int
@@ -149,6 +154,7 @@ class Period:
     done: int = 0
     spent: int = 0
     norms: Mapping[str, float] = field(default_factory=dict)
+    tried: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def after(cls, ledger: Ledger, before: Sequence[str], plan: Sequence[int]) -> Self:
@@ -161,6 +167,7 @@ class Period:
             done=sum(plan[: number - 1]),
             spent=spent_in(ledger, before),
             norms=measured_norms(ledger, before),
+            tried=measured_norms(ledger, before, refused=True),
         )
 
     def budget(self, total: int) -> int:
@@ -174,18 +181,34 @@ class Period:
         return (total - self.spent) * self.rounds // (self.run_rounds - self.done)
 
 
-def measured_norms(ledger: Ledger, periods: Iterable[str]) -> dict[str, float]:
+def measured_norms(
+    ledger: Ledger, periods: Iterable[str], *, refused: bool = False
+) -> dict[str, float]:
     """Return the root mean square norm of each client's accepted updates.
 
     Of several periods, the last one counts in which a client joined: norms shrink as a model is
     trained.
+
+    Parameters
+    ----------
+    ledger, periods
+        Where, and the periods in their order.
+    refused
+        Whether updates that were refused for their norm count, too, each as the cap that it
+        exceeded. Caps are made from these norms, so that a cap that was too low for a client grows
+        by the slack every period; prices are not, so that what is refused earns nothing.
     """
     norms: dict[str, float] = {}
     for period in periods:
         squares: dict[str, list[float]] = {}
         for entry in ledger.entries(period):
-            for client, (_, _, norm, *_) in entry.content.get("joined", {}).items():
-                squares.setdefault(client, []).append(float(norm) ** 2)
+            seen = [(c, record[2]) for c, record in entry.content.get("joined", {}).items()]
+            if refused:
+                lost = entry.content.get("refused", {})
+                seen += [(c, record[2]) for c, record in lost.items()]
+            for client, norm in seen:
+                if norm:  # whatever was refused for another reason has none
+                    squares.setdefault(client, []).append(float(norm) ** 2)
         norms |= {client: (sum(own) / len(own)) ** 0.5 for client, own in squares.items()}
     return norms
 
@@ -195,7 +218,7 @@ def rounds_before(ledger: Ledger, period: str) -> int:
     total = 0
     while period:
         total += ledger.rounds_done(period)
-        period = str((ledger.opening(period) or {}).get("follows", ""))
+        period = ledger.run(period).follows
     return total
 
 

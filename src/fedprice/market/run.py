@@ -7,13 +7,12 @@ with one entry of the ledger. It starts where the ledger ends: after a crash, th
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fedprice.market.audit import delivery_estimate
-from fedprice.market.ledger import Delivered, LedgerError
-from fedprice.market.messages import RefusedError
-from fedprice.market.money import LEVEL_ONE
-from fedprice.market.periods import require_period
+from fedprice.market.ledger import Delivered, LedgerError, Refused
+from fedprice.market.messages import RefusedError, plain_reason
+from fedprice.market.offers import Receipt
 from fedprice.market.updates import Update, UpdateDesk, arrays_hash, shown_grad_norm
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedprice.market.agreement import Agreement
+    from fedprice.market.bargain import Bargain
     from fedprice.market.ledger import Ledger
     from fedprice.market.messages import Signed
 
@@ -36,52 +36,49 @@ class MarketRun:
     ledger
         Where everything is recorded.
     agreement
-        What server and clients signed.
-    budget
-        The most that the run may cost, in micro-units; it comes from the treasury.
-    norm_cap
-        The largest norm of an update that is accepted.
+        What server and clients signed; the run is open.
 
     Attributes
     ----------
-    round
-        The round that comes next, counted from 0.
     refused
         What was refused in this round so far, with the reasons.
     state
         What the run kept when it was taken up, to go on from; None if it is new.
     """
 
-    def __init__(
-        self, ledger: Ledger, agreement: Agreement, budget: int, *, norm_cap: float = math.inf
-    ) -> None:
+    def __init__(self, ledger: Ledger, agreement: Agreement) -> None:
         self.ledger, self.agreement = ledger, agreement
-        ledger.open_run(
-            agreement.run, budget, agreement.terms, rounds=agreement.rounds, agreement=agreement
+        opened = ledger.run(agreement.run)
+        # As it was when it was opened: another process may do the same, and be ahead.
+        self._run = replace(
+            opened,
+            clients={name: own.fresh() for name, own in opened.clients.items()},
+            done=0,
+            model=agreement.conditions.model,
         )
         rounds, self.state = ledger.progress(agreement.run)
-        self.round = 0
-        self._total = sum(terms.samples for terms in agreement.terms.values())
-        self._drawn = dict.fromkeys(agreement.deals, 0)
-        self._delivered = dict.fromkeys(agreement.deals, 0)
-        self._desk = UpdateDesk(agreement.run, agreement.schema, agreement.keys, norm_cap)
-        self._model = ""
+        for content in rounds:
+            self._run.advance(content)
+        self._desk = UpdateDesk(agreement.run, agreement.schema, agreement.keys, agreement.caps)
         self._drew: dict[str, None] | None = None
         self._joined: dict[str, Delivered] = {}
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, Refused] = {}
         period = agreement.follows
         while period:  # a copy of an earlier period's update is one, too
-            for content in ledger.progress(period)[0]:
-                self._desk.seen.update(update for update, *_ in content["joined"].values())
-            period = str((ledger.opening(period) or {}).get("follows", ""))
+            rounds = ledger.progress(period)[0] + rounds
+            period = ledger.run(period).follows
         for content in rounds:
-            self._count(content["joined"], [*content["missed"], *content["refused"]])
-            self._desk.seen.update(update for update, *_ in content["joined"].values())
-            self._model = content["model"]
+            for update, _, _, _, sketch, _ in content["joined"].values():
+                self._desk.remember(update, sketch)
+
+    @property
+    def round(self) -> int:
+        """The round that comes next, counted from 0."""
+        return self._run.done
 
     def require_model(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
         """Refuse to go on from a model that is not the one after the last recorded round."""
-        if arrays_hash(arrays) != self._model:
+        if arrays_hash(arrays) != self._run.model:
             raise LedgerError(f"the state of run {self.agreement.run!r} has another model.")
 
     def require_round(self, round_: int) -> None:
@@ -94,25 +91,30 @@ class MarketRun:
     def heads(self) -> list[str]:
         """Return the clients that drew heads for this round, in the agreement's order."""
         if self._drew is None:
-            coins = self.agreement.coins.items()
-            self._drew = {name: None for name, own in coins if own.heads(self.round)}
+            own = self._run.clients.items()
+            self._drew = {
+                name: None
+                for name, client in own
+                if client.coins and client.coins.heads(self.round)
+            }
         return list(self._drew)
 
     def _is_asked(self, client: str) -> bool:
         self.heads()
         return client in (self._drew or {})
 
-    def delivery(self, client: str) -> float:
-        """Return ρ, how likely a client's update is accepted after heads, from what was seen."""
-        return float(delivery_estimate(self._drawn[client], self._delivered[client]))
+    def weight(self, client: str) -> float:
+        """Return the weight of a client's update in this round."""
+        return self._run.weight(client)
 
     def arrival(self, client: str) -> float:
         """Return q ρ, how likely a client's update is accepted in this round."""
-        return self.agreement.terms[client].level / LEVEL_ONE * self.delivery(client)
+        return self._run.arrival(client)
 
-    def weight(self, client: str) -> float:
-        """Return the weight a / (q ρ) of a client's update in this round."""
-        return self.agreement.terms[client].samples / self._total / self.arrival(client)
+    @property
+    def model(self) -> str:
+        """The hash of the model that this round starts from."""
+        return self._run.model
 
     def accept(
         self,
@@ -135,69 +137,92 @@ class MarketRun:
         if client in self._joined or not self._is_asked(client):
             return False
         try:
-            norm = self._desk.accept(client, self.round, signed, arrays)
+            norm, sketch = self._desk.accept(client, self.round, signed, arrays, base=self.model)
         except RefusedError as error:
-            self.refuse(client, str(error))
+            self.refuse(client, str(error), signed, getattr(error, "norm", None))
             return False
         self.refused.pop(client, None)  # what came before may have been somebody else's
-        shown = "" if reach is None else f"{shown_grad_norm(norm, reach):.6g}"
+        gradient = math.inf if reach is None else shown_grad_norm(norm, reach)
+        shown = f"{gradient:.6g}" if gradient < math.inf else ""
         update: Update = signed.open(Update, signed.key)
         self._joined[client] = Delivered(
             update.arrays,
             repr(self.weight(client)),
             f"{norm:.6g}",
             shown,
+            sketch,
             signed.signature.hex(),
         )
         return True
 
-    def refuse(self, client: str, reason: str) -> None:
-        """Note why what a client sent for this round is not used.
+    def refuse(
+        self, client: str, reason: str, signed: Signed | None = None, norm: float | None = None
+    ) -> None:
+        """Note why what a client sent for this round is not used, with what it signed of it.
 
         An accepted update stays, and who was not asked cannot be refused.
         """
-        if client not in self._joined and self._is_asked(client):
-            self.refused[client] = reason
+        if client in self._joined or not self._is_asked(client):
+            return
+        reason = plain_reason(reason)  # the receipt and the ledger say the same
+        self.refused[client] = Refused(reason)
+        if signed is None:
+            return
+        try:
+            update: Update = signed.open(Update, self.agreement.keys[client])
+        except RefusedError:
+            return
+        if update == Update(self.agreement.run, client, self.round, update.arrays, self.model):
+            known = "" if norm is None else f"{norm:.6g}"
+            signature = signed.signature.hex()
+            self.refused[client] = Refused(reason, update.arrays, known, signature)
 
     def close_round(self, model: str, state: bytes | None = None) -> None:
         """Record the round with the hash of the model after it; who sent nothing has missed it."""
         missed = [n for n in self.heads() if n not in self._joined and n not in self.refused]
+        joined, refused = self._joined, self.refused
         self.ledger.record_round(
             self.agreement.run,
             self.round,
             model=model,
-            joined=self._joined,
+            joined=joined,
             missed=missed,
-            refused=self.refused,
+            refused=refused,
             state=state,
         )
-        self._count(self._joined, [*missed, *self.refused])
-        self._joined, self.refused = {}, {}
+        self._run.advance(
+            {"joined": joined, "missed": missed, "refused": refused, "model": model, "state": True}
+        )
+        self._joined, self.refused, self._drew = {}, {}, None
+
+    def receipts(self) -> dict[str, Receipt]:
+        """Return what the server confirms of this round's updates, before it is closed."""
+
+        def receipt(client: str, update: str, refused: str = "") -> Receipt:
+            run = self.agreement.run
+            return Receipt(self.ledger.identity, run, self.round, client, update, refused)
+
+        accepted = {client: receipt(client, own.update) for client, own in self._joined.items()}
+        return accepted | {
+            client: receipt(client, own.update, own.reason)
+            for client, own in self.refused.items()
+            if own.update
+        }
 
     def settle(self) -> None:
         """Close the run: payers get back what no round used, the treasury gets the rest."""
         self.ledger.settle(self.agreement.run)
 
-    def _count(self, joined: Any, failed: list[str]) -> None:
-        for client in joined:
-            self._delivered[client] += 1
-        for client in (*joined, *failed):
-            self._drawn[client] += 1
-        self.round += 1
-        self._drew = None
 
-
-def fund_run(ledger: Ledger, agreement: Agreement, budget: int) -> None:
+def fund_run(bargain: Bargain, budget: int) -> None:
     """Bring in what a new run needs, for simulations: the budget, and what payers owe."""
-    if ledger.opening(agreement.run) is not None:
-        return
-    require_period(agreement.run, agreement.follows)
-    if agreement.follows and not ledger.is_settled(agreement.follows):
-        return  # it cannot be opened yet
-    if sum(terms.payment for terms in agreement.terms.values()) > budget:
-        return  # it cannot be opened
+    ledger, terms = bargain.ledger, bargain.terms
+    if bargain.is_over or sum(own.payment for own in terms.values()) > budget:
+        return  # it is open, or cannot be opened
+    again = bargain.attempt > 1  # other terms may need another amount
+    reference = f"{bargain.run}, offers {bargain.attempt}" if again else bargain.run
     if budget > 0:
-        ledger.deposit("treasury", budget, agreement.run)
-    for name, terms in agreement.terms.items():
-        if terms.payment < 0:
-            ledger.deposit(f"client:{name}", -terms.payment, agreement.run)
+        ledger.deposit("treasury", budget, bargain.run)
+    for name, own in terms.items():
+        if own.payment < 0:
+            ledger.deposit(f"client:{name}", -own.payment, reference)

@@ -1,8 +1,8 @@
 """`simulate_market`: the whole market in one process, on the fast engine.
 
 Offers, commitments and updates are signed and checked as between strangers, coins come from both
-sides' secrets, and every round is an entry of the ledger. All keys follow from the seed, so that a
-run can be repeated, and a stopped one goes on from the ledger to the same model and ledger.
+sides' secrets, and every step is an entry of the ledger. Keys and coins follow from names and the
+seed, so that a run can be repeated, and a stopped one goes on to the same model and ledger.
 """
 
 from __future__ import annotations
@@ -18,18 +18,29 @@ import numpy as np
 from fedprice.clients import WEIGHT_TOLERANCE
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
+from fedprice.market.bargain import Bargain
+from fedprice.market.coins import own_secret
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.money import micro_units
-from fedprice.market.offers import Commitments, Offer, answer, chosen_level, make_offers
+from fedprice.market.offers import (
+    FOREVER,
+    Conditions,
+    Offer,
+    Proposal,
+    answer,
+    chosen_level,
+    make_offers,
+)
 from fedprice.market.participation import market_rounds, state_after
-from fedprice.market.periods import rounds_before
+from fedprice.market.periods import require_period, rounds_before
 from fedprice.market.run import MarketRun, fund_run
-from fedprice.market.terms import budgeted_terms
+from fedprice.market.terms import budgeted_terms, largest_weight, least_levels
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.rounds.aggregation import aggregator_of, usual_aggregator
 from fedprice.rounds.server_step import Plain
 from fedprice.rounds.simulation import Driver, probabilities, run_fingerprint
+from fedprice.verify import LONGEST_GAP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +52,7 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome
     from fedprice.rounds import Aggregator, History, ServerStep
 
-__all__ = ["agree", "simulate_market", "simulation_key"]
+__all__ = ["agree", "simulate_market", "simulation_key", "simulation_nonce"]
 
 
 def simulate_market(
@@ -77,12 +88,12 @@ def simulate_market(
     follows
         The name of the period before, whose model goes on; `run` is then its `next_period`.
     seed
-        Determines keys, and with them coins, and everything random in training.
+        Determines the coins, and everything random in training.
     aggregator, server_step, clock, evaluate_every, threads, progress
         As for `simulate`.
     delivery
         The probability that a client that drew heads delivers, shape (num_clients,) or a scalar;
-        the server does not know it and learns it from what it sees.
+        the server does not know it.
     norm_cap
         The largest norm of an update that is accepted.
 
@@ -98,7 +109,7 @@ def simulate_market(
     >>> ledger = Ledger("sqlite://")
     >>> history = simulate_market(task, outcome, ledger=ledger, run="first")
     >>> len(ledger.verify().hashes), ledger.balance("treasury"), sum(ledger.balances().values())
-    (24, 0, 0)
+    (27, 0, 0)
     """
     if not isinstance(ledger, Ledger):
         with closing(Ledger(ledger)) as opened:
@@ -119,30 +130,52 @@ def simulate_market(
         )
     names = [str(name) for name in outcome.game.clients.ids]
     _require_same_clients(outcome, task)
+    require_period(run, follows)
     rho = probabilities("delivery", delivery, task.num_clients)
-    keys = {name: simulation_key(seed, f"client {name}") for name in names}
+    server = simulation_key("server")
+    ledger.use_key(server)
+    keys = {name: simulation_key(f"client {name}") for name in names}
     before = state_after(ledger, follows, task.layout) if follows else None
     if aggregator is None and outcome.aggregator is not None:
         aggregator = aggregator_of(outcome.aggregator)
     aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
+    initial = task.layout.arrays(task.layout.flat(task.initial))
+    budget = int(Fraction(micro_units(outcome.game.budget) * rounds, total))
     agreement = agree(
+        ledger,
         outcome,
-        run=run,
-        rounds=rounds,
-        follows=follows,
-        unit=ledger.unit,
-        server=simulation_key(seed, "server"),
-        keys=keys,
+        server,
+        keys,
+        budget=budget,
         samples=task.samples,
-        schema=ModelSchema.of(task.layout.arrays(task.layout.flat(task.initial)), task.names),
-        # Not the server step: a run that diverges may go on with another one.
-        task=run_fingerprint(
-            task, 1.0, delivery=rho, rounds=rounds, seed=seed, aggregator=aggregator, clock=clock
+        norm_cap=norm_cap,
+        conditions=Conditions(
+            ledger=ledger.identity,
+            server=server.public.hex(),
+            run=run,
+            follows=follows,
+            rounds=rounds,
+            run_rounds=total,
+            unit=ledger.unit,
+            schema=ModelSchema.of(initial, task.names).content(),
+            # Not the server step: a run that diverges may go on with another one.
+            task=run_fingerprint(
+                task,
+                1.0,
+                delivery=rho,
+                rounds=rounds,
+                seed=seed,
+                aggregator=aggregator,
+                clock=clock,
+            ),
+            model=ledger.run(follows).model if follows else arrays_hash(initial),
+            max_weight=f"{largest_weight(outcome):.6g}",
+            longest_gap=LONGEST_GAP,
+            nonce=simulation_nonce(seed, run),
+            expires=FOREVER,
         ),
     )
-    budget = int(Fraction(micro_units(outcome.game.budget) * rounds, total))
-    fund_run(ledger, agreement, budget)
-    market = MarketRun(ledger, agreement, budget, norm_cap=norm_cap)
+    market = MarketRun(ledger, agreement)
     loop = market_rounds(
         market,
         task.initial,
@@ -175,50 +208,63 @@ def _require_same_clients(outcome: Outcome, task: Task) -> None:
 
 
 def agree(
+    ledger: Ledger,
     outcome: Outcome,
-    *,
-    run: str,
-    rounds: int,
-    follows: str = "",
-    unit: str,
     server: SigningKey,
     keys: dict[str, SigningKey],
+    *,
+    conditions: Conditions,
+    budget: int,
     samples: npt.NDArray[Any],
-    schema: ModelSchema,
-    task: str,
+    norm_cap: float = math.inf,
 ) -> Agreement:
-    """Post the offers of an outcome, let each client answer for itself, and seal the agreement."""
+    """Post the offers of an outcome, let each client answer for itself, and open the run.
+
+    The server and payers bring in what they need.
+    """
     game, names = outcome.game, list(keys)
-    offers = make_offers(
-        server,
-        run,
-        dict(zip(names, budgeted_terms(outcome, samples, rounds=rounds), strict=True)),
-        rounds=rounds,
-        run_rounds=game.bound.rounds,
-        follows=follows,
-        unit=unit,
-        schema=schema,
-        task=task,
-        impacts=dict(zip(names, game.impact.tolist(), strict=True)),
-    )
-    desk = Commitments(offers, {name: key.public for name, key in keys.items()}, server.public)
+    priced = budgeted_terms(outcome, samples, rounds=conditions.rounds)
+    proposals = {
+        name: Proposal(
+            terms.price,
+            terms.level,
+            floor,
+            impact,
+            None if math.isinf(norm_cap) else norm_cap,
+        )
+        for name, terms, floor, impact in zip(
+            names, priced, least_levels(outcome), game.impact.tolist(), strict=True
+        )
+    }
+    bargain = Bargain(ledger, server, conditions.run)
+    if not bargain.attempt:
+        bargain.offer(conditions, proposals)
+    wanted = make_offers(server, conditions, proposals)
+    if wanted != bargain.offers:
+        raise InputError(
+            f"run {conditions.run!r} in {ledger.name} was begun with another task, seed or model, "
+            "or other prices; take another name for the run."
+        )
+    if bargain.is_over:
+        return Agreement.load(ledger, conditions.run)
     for n, name in enumerate(names):
-        offer = offers[name].open(Offer, server.public)
-        level = chosen_level(
-            offer,
-            cost=float(game.clients.cost[n]),
-            value=float(game.clients.value[n]),
-            cost_exponent=game.cost_exponent,
-        )
-        answered = answer(
-            keys[name],
-            offers[name],
-            level,
-            samples=int(samples[n]),
-            grad_norm=float(game.clients.grad_norm[n]),
-        )
-        desk.accept(name, answered, round_=0)
-    return Agreement.seal(server, offers, desk)
+        if name in bargain.wants:
+            signed = bargain.offers[name]
+            level = chosen_level(
+                signed.open(Offer, server.public),
+                conditions,
+                cost=float(game.clients.cost[n]),
+                value=float(game.clients.value[n]),
+                cost_exponent=game.cost_exponent,
+            )
+            grad_norm = float(game.clients.grad_norm[n])
+            own = answer(keys[name], signed, level, samples=int(samples[n]), grad_norm=grad_norm)
+            bargain.commit(name, own, keys[name].public)
+    bargain.close()
+    for name in bargain.rosters():
+        bargain.reveal(name, own_secret(keys[name].private, bargain.offers[name].hash))
+    fund_run(bargain, budget)
+    return bargain.open(budget)
 
 
 class _Signing:
@@ -235,13 +281,19 @@ class _Signing:
         admitted = np.zeros(clients.size, np.bool_)
         for slot, n in enumerate(clients.tolist()):
             name, arrays = self._names[n], self._layout.arrays(updates[slot])
-            content = Update(market.agreement.run, name, round_, arrays_hash(arrays))
+            run, base = market.agreement.run, market.model
+            content = Update(run, name, round_, arrays_hash(arrays), base)
             admitted[slot] = market.accept(
                 name, self._keys[name].sign(content), arrays, reach=reach
             )
         return admitted
 
 
-def simulation_key(seed: int, whose: str) -> SigningKey:
+def simulation_key(whose: str) -> SigningKey:
     """Return a key that everybody can compute: for simulations only."""
-    return SigningKey(hashlib.sha256(f"fedprice simulation\0{seed}\0{whose}".encode()).digest())
+    return SigningKey(hashlib.sha256(f"fedprice simulation\0{whose}".encode()).digest())
+
+
+def simulation_nonce(seed: int, run: str) -> str:
+    """Return the nonce of a simulation's offers, from which its coins follow."""
+    return hashlib.sha256(f"fedprice simulation nonce\0{seed}\0{run}".encode()).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -12,11 +11,12 @@ from fedprice.market.money import LEVEL_ONE, money
 
 if TYPE_CHECKING:
     from fedprice.market.ledger import Entry, Ledger
-    from fedprice.verify import Run
+    from fedprice.verify import Books, Run
 
 __all__ = ["clients_of", "postings_of", "runs_of", "statement_of"]
 
 MONEY: Any = pl.Decimal(38, 6)
+OVER = 4.0  # declared over shown, in multiples of the median; honest clients reach 3.9
 
 
 def runs_of(ledger: Ledger) -> pl.DataFrame:
@@ -44,6 +44,17 @@ def runs_of(ledger: Ledger) -> pl.DataFrame:
                 "model": run.model,
             }
         )
+    rows += [
+        {
+            "run": name,
+            "follows": made.conditions["follows"] or None,
+            "status": "offered",
+            "rounds": made.conditions["rounds"],
+            "done": 0,
+            "clients": len(made.offers),
+        }
+        for name, made in report.offered.items()
+    ]
     schema: dict[str, Any] = dict.fromkeys(("run", "follows", "status"), pl.String)
     schema |= dict.fromkeys(("rounds", "done", "clients"), pl.Int64)
     schema |= dict.fromkeys(("budget", "paid_out", "paid_in", "escrow"), MONEY)
@@ -56,25 +67,26 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
 
     `update_norm` is the root mean square norm of a client's accepted updates. `grad_norm` is what
     it declared, and `shown` the root mean square of the gradient norms that its updates prove,
-    where learning rate and local steps are known: one that shows more has declared too little.
+    where learning rate and local steps are known. `declared` is "too little" for a client that
+    shows more than it declared, and "too much" for one whose ratio of declared to shown is more
+    than four times the fleet's median: a hint, not a proof, since honest clients differ, too.
     """
     found, whole = ledger.verified()
     if run not in found.runs:
         hint = nearest(run, found.runs) if found.runs else "It has none yet."
         raise InputError(f"{ledger.name} has no run {run!r}. {hint}")
-    entries = [e for e in whole if e.content["of"][:1] == [run] and e.content["kind"] != "deposit"]
-    report, agreement = found.runs[run], entries[0].content["agreement"]
+    report = found.runs[run]
     norms: dict[str, list[float]] = {name: [] for name in report.clients}
     shown: dict[str, list[float]] = {name: [] for name in report.clients}
-    for entry in entries:
-        for name, (_, _, norm, gradient, _) in entry.content.get("joined", {}).items():
+    rounds = (
+        e.content for e in whole if e.content["kind"] == "round" and e.content["of"][0] == run
+    )
+    for content in rounds:
+        for name, (_, _, norm, gradient, *_) in content["joined"].items():
             norms[name].append(float(norm))
             shown[name] += [float(gradient)] if gradient else []
     rows = []
     for name, own in report.clients.items():
-        declared = ""
-        if agreement is not None:
-            declared = json.loads(agreement["clients"][name]["commitment"])["grad_norm"]
         rows.append(
             {
                 "client": name,
@@ -87,14 +99,22 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
                 "refused": own.refused,
                 "paid": money(own.paid),
                 "update_norm": _root_mean_square(norms[name]),
-                "grad_norm": float(declared) if declared else None,
+                "grad_norm": float(own.grad_norm) if own.grad_norm else None,
                 "shown": _root_mean_square(shown[name]),
             }
         )
     schema = {"client": pl.String, "price": MONEY, "level": pl.Float64, "agreed": MONEY}
     schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
     schema |= {"paid": MONEY} | dict.fromkeys(("update_norm", "grad_norm", "shown"), pl.Float64)
-    return pl.DataFrame(rows, schema=schema), report
+    return _judged(pl.DataFrame(rows, schema=schema)), report
+
+
+def _judged(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `declared`: who declared too little or too much, as far as updates show."""
+    ratio = pl.col("grad_norm") / pl.col("shown")
+    little = pl.when(ratio < 1).then(pl.lit("too little"))
+    much = little.when(ratio > OVER * ratio.median()).then(pl.lit("too much"))
+    return rows.with_columns(much.otherwise(pl.lit(None, pl.String)).alias("declared"))
 
 
 def _root_mean_square(values: list[float]) -> float | None:
@@ -104,35 +124,31 @@ def _root_mean_square(values: list[float]) -> float | None:
 def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return all that concerns a client, one entry per row, and its runs in sum, one per row.
 
-    `round` counts from 1: a statement is for people. `event` is deposit, opened, tails, joined,
-    missed, refused or settled; `note` says what was offered and chosen, or why nothing was paid.
+    `round` counts from 1: a statement is for people. `event` is deposit, withdrawal, reversal,
+    dropped, opened, tails, joined, missed, refused or settled; `note` says what was offered and
+    chosen, or why nothing was paid.
     """
     account, balance = f"client:{client}", 0
-    rows, known = [], set[str]()
-    inside: dict[str, dict[str, Any]] = {}  # by name: how the client's periods were opened
     report, whole = ledger.verified()
+    known = {name[7:] for name in report.balances if name.startswith("client:")}
+    known |= {name for run in report.runs.values() for name in (*run.clients, *run.dropped)}
+    inside = {name for name, run in report.runs.items() if client in run.clients}
+    rows = []
     for entry in whole:
         content = entry.content
-        known |= {a.removeprefix("client:") for a, _ in entry.postings if a.startswith("client:")}
-        if content["kind"] == "open":
-            names = {name for name, *_ in content["terms"]}
-            known |= names
-            if client in names:
-                inside[content["of"][0]] = content
+        kind, of = content["kind"], content["of"]
         amount = sum(m for a, m in entry.postings if a == account)
-        concerned = content["kind"] in ("open", "round", "settle") and content["of"][0] in inside
-        if not (concerned or amount):
+        concerned = kind in ("open", "round", "settle") and of[0] in inside
+        dropped = kind in ("offer", "commit") and client in content["dropped"]
+        if not (concerned or amount or dropped):
             continue
         balance += amount
-        event, note = _event(content, client)
-        of = content["of"]
-        if event == "opened" and (before := inside.get(content["follows"])) is not None:
-            note += f"; in the period before: {_offered(before, client)}"
+        event, note = _event(content, client, report)
         rows.append(
             {
                 "entry": entry.number,
-                "run": of[0] if concerned else None,
-                "round": of[1] + 1 if content["kind"] == "round" else None,
+                "run": of[0] if concerned or dropped else None,
+                "round": of[1] + 1 if kind == "round" else None,
                 "event": event,
                 "amount": money(amount),
                 "balance": money(balance),
@@ -152,7 +168,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
             "missed": own.missed,
             "refused": own.refused,
             "paid": money(own.paid),
-            # What breaking its word cost it: the shares of those rounds.
+            # What breaking its word cost it.
             "lost": money(max(0, own.payment * run.done // run.rounds - own.paid)),
         }
         for name, run in report.runs.items()
@@ -166,33 +182,39 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
     return pl.DataFrame(rows, schema=details), pl.DataFrame(sums, schema=schema)
 
 
-def _event(content: dict[str, Any], client: str) -> tuple[str, str]:
-    kind = content["kind"]
-    if kind == "deposit":
-        return "deposit", str(content["reference"])
+def _event(content: dict[str, Any], client: str, books: Books) -> tuple[str, str]:
+    kind, of = content["kind"], content["of"]
+    if kind in ("deposit", "withdraw"):
+        return {"deposit": "deposit", "withdraw": "withdrawal"}[kind], str(of[1])
+    if kind == "reverse":
+        return "reversal", f"of entry {of[0]}: {content['reason']}"
+    if client in content.get("dropped", {}):
+        return "dropped", str(content["dropped"][client])
     if kind == "settle":
         return "settled", f"after {content['rounds']} rounds"
     if kind == "open":
-        return "opened", _offered(content, client)
+        note, before = _offered(books.runs[of[0]], client), books.runs[of[0]].follows
+        if before and client in books.runs[before].clients:
+            note += f"; in the period before: {_offered(books.runs[before], client)}"
+        return "opened", note
     if client in content["refused"]:
-        return "refused", str(content["refused"][client])
+        return "refused", str(content["refused"][client][0])
     if client in content["missed"]:
-        return "missed", "drew heads, and sent nothing; paid nothing for this round"
+        return "missed", "drew heads, and sent nothing: it is paid for the share it delivers"
     if client in content["joined"]:
         weight = content["joined"][client][1]
         return "joined", f"weight {float(weight):.4g}"
     return "tails", ""
 
 
-def _offered(content: dict[str, Any], client: str) -> str:
+def _offered(run: Run, client: str) -> str:
     """Return what a client was offered for a period, and chose."""
-    _, price, level, _ = next(terms for terms in content["terms"] if terms[0] == client)
-    offered = f"offered a price of {money(price)}"
-    if content["agreement"] is not None:
-        offer = json.loads(content["agreement"]["clients"][client]["offer"])
-        offered += f" up to level {offer['level_cap'] / LEVEL_ONE:.6f}"
-    chose = f"chose level {level / LEVEL_ONE:.6f}"
-    return f"{offered} for {content['rounds']} rounds, {chose}"
+    own = run.clients[client]
+    offered = f"offered a price of {money(own.price)}"
+    if run.signed:
+        offered += f" up to level {own.level_cap / LEVEL_ONE:.6f}"
+    chose = f"chose level {own.level / LEVEL_ONE:.6f}"
+    return f"{offered} for {run.rounds} rounds, {chose}"
 
 
 def postings_of(chain: list[Entry]) -> pl.DataFrame:

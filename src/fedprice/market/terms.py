@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from fedprice.clients import LARGEST_WEIGHT
 from fedprice.errors import InputError
 from fedprice.market.money import (
     LEVEL_ONE,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from fedprice.pricing import Outcome
 
-__all__ = ["budgeted_terms"]
+__all__ = ["budgeted_terms", "largest_weight", "least_levels"]
 
 
 def budgeted_terms(
@@ -57,9 +58,9 @@ def budgeted_terms(
     share = Fraction(total if rounds is None else rounds, total)
     most = int(micro_units(outcome.game.budget) * share) if budget is None else budget
     # Levels are rounded down, but a payer's up: what it brings in was counted on.
-    caps = [level_units(float(level)) for level in outcome.levels]
+    caps = [max(level_units(float(level)), 1) for level in outcome.levels]
     caps = [
-        cap + int(price < 0 and 0 < cap < LEVEL_ONE)
+        cap + int(price < 0 and cap < LEVEL_ONE)
         for cap, price in zip(caps, outcome.prices, strict=True)
     ]
     exact = (
@@ -70,3 +71,27 @@ def budgeted_terms(
         Terms(price_units(payment, cap), cap, int(own))
         for payment, cap, own in zip(whole_payments(exact, most), caps, samples, strict=True)
     ]
+
+
+def least_levels(outcome: Outcome) -> list[int]:
+    """Return the least level that each client may commit to, in multiples of 2⁻³².
+
+    The floors of the outcome's game, rounded down, and at least one unit, since no update can be
+    weighed by 1/0. With them, no weight a/q exceeds the largest that the game's floors were made
+    for.
+    """
+    return [max(level_units(float(floor)), 1) for floor in outcome.game.clients.level_min]
+
+
+def largest_weight(outcome: Outcome) -> float:
+    """Return the largest weight a / q that an outcome allows: at its floors, where all have one.
+
+    Otherwise it is the largest at the levels that are bought, and at least `LARGEST_WEIGHT`.
+    """
+    clients = outcome.game.clients
+    if (clients.level_min > 0).all():
+        return float((clients.weight / clients.level_min).max())
+    bought = outcome.levels > 0
+    weights = clients.weight[bought] / outcome.levels[bought]
+    # It is kept to six digits.
+    return max(LARGEST_WEIGHT, 1.00001 * float(weights.max(initial=0.0)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,28 +20,74 @@ from fedprice.market.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
+    from fedprice.arrays import FloatArray
     from fedprice.market.messages import ModelSchema
 
-__all__ = ["Update", "UpdateDesk", "arrays_hash", "arrays_norm", "shown_grad_norm"]
+__all__ = [
+    "SLACK",
+    "Accepted",
+    "NormRefusedError",
+    "Update",
+    "UpdateDesk",
+    "arrays_hash",
+    "norm_cap",
+    "shown_grad_norm",
+    "sketch_of",
+]
+
+LARGEST_NORM = 1e150  # of any update: squares of larger numbers overflow
+SLACK = 2.0  # how far an update's norm may exceed what the declared or measured norm implies
+SAME = 1e-6  # two updates whose norms and projections differ by less, relative to the norm: copies
+PROJECTIONS, WIDTH, PIECE = 3, 64, 1 << 16  # of a sketch; a piece fits into a core's cache
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a client signs of an update: its run and round (from 0), and its arrays' digest."""
+    """What a client signs of an update.
+
+    Attributes
+    ----------
+    run, client, round
+        The period's name, the client's, and the round, counted from 0.
+    arrays, base
+        The digests of the update's arrays, and of the model that it started from.
+    """
 
     run: str
     client: str
     round: int
     arrays: str
+    base: str
 
     def __post_init__(self) -> None:
         require_text(self, "run", "client")
         require_number(self, "round", 0, 1 << 40)
-        require_hash(self, "arrays")
+        require_hash(self, "arrays", "base")
+
+
+class Accepted(NamedTuple):
+    """What is recorded of an accepted update beside its digest: its norm and its sketch."""
+
+    norm: float
+    sketch: str
+
+
+class NormRefusedError(RefusedError):
+    """An update whose norm is above the cap.
+
+    Attributes
+    ----------
+    norm
+        The cap, as which the update counts in `measured_norms`: always finite.
+    """
+
+    def __init__(self, reason: str, norm: float) -> None:
+        super().__init__(reason)
+        self.norm = norm
 
 
 def arrays_hash(arrays: Sequence[npt.NDArray[Any]]) -> str:
@@ -51,38 +99,110 @@ def arrays_hash(arrays: Sequence[npt.NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def arrays_norm(arrays: Sequence[npt.NDArray[Any]]) -> float:
-    """Return the Euclidean norm of arrays, taken together."""
-    return math.sqrt(sum(float(np.sum(np.square(a, dtype=np.float64))) for a in arrays))
+@lru_cache(maxsize=8)
+def _signs(what: str, count: int) -> FloatArray:
+    """Return fixed signs, shape (count, PROJECTIONS); those of a smaller count are its first."""
+    stream = hashlib.shake_256(f"fedprice sketch {what}".encode())
+    bits = np.frombuffer(stream.digest(-(-count * PROJECTIONS // 8)), np.uint8)
+    signs = np.where(np.unpackbits(bits)[: count * PROJECTIONS], 1.0, -1.0)
+    return signs.reshape(count, PROJECTIONS)
+
+
+def sketch_of(arrays: Sequence[npt.NDArray[Any]]) -> Accepted:
+    """Return the Euclidean norm of arrays, taken together, and the sketch that finds their copies.
+
+    A sketch is the norm and three projections on fixed vectors of signs, relative to the norm, as
+    text with nine significant digits. Sums are taken in float64 and in a fixed order, so that
+    machines agree in nearly all of these digits. The norm is infinite if its square overflows.
+
+    Examples
+    --------
+    >>> sketch_of([np.array([3.0, 4.0])])
+    Accepted(norm=5.0, sketch='5,1.4,1.4,-1.4')
+    """
+    squares, sums = 0.0, np.zeros(PROJECTIONS)
+    pieces = [
+        flat[start : start + PIECE]
+        for flat in (np.ascontiguousarray(array).reshape(-1) for array in arrays)
+        for start in range(0, flat.size, PIECE)
+    ]
+    columns, rows = _signs("columns", WIDTH), _signs("rows", PIECE // WIDTH)
+    # A sign is that of its column times that of its row times that of its piece: as good as
+    # independent signs for telling updates apart, and there are far fewer of them.
+    outer = _signs("pieces", len(pieces))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for sign, piece in zip(outer, pieces, strict=True):
+            table = np.zeros(-(-piece.size // WIDTH) * WIDTH)
+            table[: piece.size] = piece
+            squares += float(table @ table)
+            table = table.reshape(-1, WIDTH) @ columns
+            sums += sign * (table * rows[: len(table)]).sum(axis=0)
+    norm = math.sqrt(squares) if math.isfinite(squares) else math.inf
+    relative = sums / norm if 0 < norm < math.inf else sums
+    return Accepted(norm, ",".join(f"{x:.9g}" for x in (norm, *relative.tolist())))
+
+
+def norm_cap(
+    declared: float | None,
+    reach: float | None,
+    measured: float | None,
+    most: float,
+    slack: float = SLACK,
+) -> float:
+    """Return the largest norm of a client's updates that is accepted in a period.
+
+    Parameters
+    ----------
+    declared
+        The gradient norm G that the client declared, if it did.
+    reach
+        The largest η E of the period's rounds, learning rate times local steps, where it is known:
+        an update has at most the norm η E G (Assumption 3).
+    measured
+        The norm of the client's updates in earlier periods, by `measured_norms`.
+    most
+        The largest norm that the server accepts from anybody about whom it knows nothing else; it
+        also limits the other caps, but not below what the declared norm allows.
+    slack
+        The cap is this multiple of what the declared norm implies, or else of the measured norm.
+
+    Examples
+    --------
+    >>> norm_cap(3.0, 0.5, 1.0, most=100.0), norm_cap(None, 0.5, 1.2, most=100.0)
+    (3.0, 2.4)
+    >>> norm_cap(3.0, None, None, most=100.0), norm_cap(3.0, 0.5, None, most=1.0)
+    (100.0, 1.5)
+    """
+    implied = None if declared is None or reach is None else declared * reach
+    known = implied if implied is not None else measured
+    cap = most if known is None else min(slack * known, most)
+    return max(cap, implied or 0.0)
 
 
 @dataclass(eq=False)
 class UpdateDesk:
-    """Takes the updates of one run.
+    """Takes the updates of one period.
 
     Parameters
     ----------
     run, schema
-        Which run, and what its updates look like.
+        Which period, and what its updates look like.
     keys
         The clients' registered public keys.
-    norm_cap
-        The largest norm of an update that is accepted.
-
-    Attributes
-    ----------
-    seen
-        Hashes of the updates accepted so far.
+    caps
+        The largest norm of an update that is accepted, by client (`norm_cap`); whoever is missing
+        here has no cap.
 
     Examples
     --------
     >>> from fedprice.market.messages import ModelSchema, SigningKey
-    >>> key, update = SigningKey(), [np.ones(3, np.float32)]
-    >>> desk = UpdateDesk("run-1", ModelSchema.of(update), {"alice": key.public}, norm_cap=10.0)
-    >>> signed = key.sign(Update("run-1", "alice", 0, arrays_hash(update)))
-    >>> round(desk.accept("alice", 0, signed, update), 3)
+    >>> key, model, update = SigningKey(), [np.zeros(3, np.float32)], [np.ones(3, np.float32)]
+    >>> keys, base = {"alice": key.public}, arrays_hash(model)
+    >>> desk = UpdateDesk("run-1", ModelSchema.of(update), keys, caps={"alice": 10.0})
+    >>> signed = key.sign(Update("run-1", "alice", 0, arrays_hash(update), base))
+    >>> round(desk.accept("alice", 0, signed, update, base=base).norm, 3)
     1.732
-    >>> desk.accept("alice", 0, signed, update)
+    >>> desk.accept("alice", 0, signed, update, base=base)
     Traceback (most recent call last):
     ...
     fedprice.market.messages.RefusedError: it is the same as an earlier update.
@@ -90,14 +210,29 @@ class UpdateDesk:
 
     run: str
     schema: ModelSchema
-    keys: dict[str, bytes]
-    norm_cap: float = math.inf
-    seen: set[str] = field(default_factory=set, init=False)
+    keys: Mapping[str, bytes]
+    caps: Mapping[str, float] = field(default_factory=dict)
+    _hashes: set[str] = field(default_factory=set, init=False)
+    # Sketches by place: a copy is in the same one or next to it. Where norms are clipped all of
+    # them are alike, so a place is made from the first projection, too.
+    _sketches: dict[tuple[int, int], list[list[float]]] = field(default_factory=dict, init=False)
+
+    def remember(self, update_hash: str, sketch: str) -> None:
+        """Take in an update that was accepted earlier, as the ledger has it."""
+        self._hashes.add(update_hash)
+        numbers = _numbers(sketch)
+        self._sketches.setdefault(_place(numbers), []).append(numbers)
 
     def accept(
-        self, client: str, round_: int, signed: Signed, arrays: Sequence[npt.NDArray[Any]]
-    ) -> float:
-        """Return the norm of an update that may touch the model; refuse it with a reason otherwise.
+        self,
+        client: str,
+        round_: int,
+        signed: Signed,
+        arrays: Sequence[npt.NDArray[Any]],
+        *,
+        base: str,
+    ) -> Accepted:
+        """Return norm and sketch of an update that may touch the model; refuse it otherwise.
 
         Parameters
         ----------
@@ -105,11 +240,13 @@ class UpdateDesk:
             Who was asked for an update, and of which round.
         signed, arrays
             What came.
+        base
+            The digest of the model that the round started from.
 
         Raises
         ------
         RefusedError
-            With the reason.
+            With the reason; `NormRefusedError` if the norm is above the cap.
         """
         if client not in self.keys:
             raise RefusedError(f"{client!r} has no registered key.")
@@ -120,6 +257,8 @@ class UpdateDesk:
             raise RefusedError("it is another client's.")
         if update.round != round_:
             raise RefusedError(f"it is for round {update.round + 1}, not {round_ + 1}.")
+        if update.base != base:
+            raise RefusedError("it started from another model.")
         if len(arrays) != len(self.schema.shapes):
             raise RefusedError(f"it has {len(arrays)} arrays, not {len(self.schema.shapes)}.")
         for name, shape, dtype, array in zip(
@@ -134,13 +273,39 @@ class UpdateDesk:
             raise RefusedError("its arrays are not the ones that were signed.")
         if not all(np.isfinite(array).all() for array in arrays):
             raise RefusedError("it is not finite.")
-        norm = arrays_norm(arrays)
-        if not norm <= self.norm_cap:
-            raise RefusedError(f"its norm {norm:.4g} is above the cap of {self.norm_cap:.4g}.")
-        if update.arrays in self.seen:
+        found = sketch_of(arrays)
+        if not found.norm:
+            raise RefusedError("it changes nothing.")
+        cap = self.caps.get(client, math.inf)
+        if found.norm > min(cap, LARGEST_NORM):
+            if cap > LARGEST_NORM:
+                raise RefusedError(f"its norm is above {LARGEST_NORM:g}.")
+            norm = f"{found.norm:.4g}" if found.norm < math.inf else f"above {LARGEST_NORM:g}"
+            raise NormRefusedError(f"its norm {norm} is above the cap of {cap:.4g}.", norm=cap)
+        if update.arrays in self._hashes:
             raise RefusedError("it is the same as an earlier update.")
-        self.seen.add(update.arrays)
-        return norm
+        if self._is_copy(found.sketch):
+            raise RefusedError("it is nearly the same as an earlier update.")
+        self.remember(update.arrays, found.sketch)
+        return found
+
+    def _is_copy(self, sketch: str) -> bool:
+        norm, *projections = numbers = _numbers(sketch)
+        row, column = _place(numbers)
+        return any(
+            abs(other / norm - 1) <= SAME
+            and all(abs(x - y) <= SAME for x, y in zip(projections, others, strict=True))
+            for near in itertools.product((row - 1, row, row + 1), (column - 1, column, column + 1))
+            for other, *others in self._sketches.get(near, ())
+        )
+
+
+def _numbers(sketch: str) -> list[float]:
+    return [float(part) for part in sketch.split(",")]
+
+
+def _place(numbers: list[float]) -> tuple[int, int]:
+    return math.floor(math.log(numbers[0]) / (2 * SAME)), math.floor(numbers[1] / (2 * SAME))
 
 
 def shown_grad_norm(update_norm: float, reach: float) -> float:

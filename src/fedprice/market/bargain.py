@@ -1,0 +1,234 @@
+"""`Bargain`: how the server and its clients come to an agreement, one recorded step after another.
+
+Offers are recorded before anybody sees them, commitments before anybody reveals a secret, and each
+offer is answered or recorded as dropped. So a server that dies takes up its bargain where the
+ledger has it, and one that would rather have other coins leaves a trace of every attempt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+from fedprice.market.agreement import Agreement, conditions_of, signed_commitment
+from fedprice.market.coins import is_opening, roster_hash
+from fedprice.market.messages import RefusedError, Signed
+from fedprice.market.offers import (
+    Commitment,
+    Offer,
+    Roster,
+    Terms,
+    check_commitment,
+    coin_secret,
+    make_offers,
+)
+from fedprice.verify import MOST_ATTEMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fedprice.market.ledger import Ledger
+    from fedprice.market.messages import SigningKey
+    from fedprice.market.offers import Conditions, Proposal
+
+__all__ = ["Bargain"]
+
+NO_ANSWER = "it did not answer"
+
+
+class Bargain:
+    """The server's side of coming to an agreement about a run.
+
+    Parameters
+    ----------
+    ledger, key
+        Where every step is recorded, and the server's key.
+    run
+        The name of the run, or of a period of it. What the ledger has of its bargain is taken up.
+
+    Attributes
+    ----------
+    ledger, key, run
+        As given.
+    attempt
+        Which set of offers this is, counted from 1; 0 before the first.
+    conditions, offers
+        What was offered, by client, in the order of the model's sum.
+    dropped
+        Why clients are not in the bargain any more.
+    """
+
+    def __init__(self, ledger: Ledger, key: SigningKey, run: str) -> None:
+        self.ledger, self.key, self.run = ledger, key, run
+        self.attempt = 0
+        self.conditions: Conditions | None = None
+        self.offers: dict[str, Signed] = {}
+        self.dropped: dict[str, str] = {}
+        self._commitments: dict[str, tuple[Signed, Commitment]] = {}
+        self._secrets: dict[str, bytes] = {}
+        self._committed = False
+        self._signers = {key.public}  # one name per key
+        for attempt in range(1, MOST_ATTEMPTS + 1):
+            if (offered := ledger.find("offer", run, attempt)) is None:
+                break
+            self.attempt, self.conditions = attempt, conditions_of(offered["conditions"])
+            server = bytes.fromhex(self.conditions.server)
+            self.offers = {}
+            for text, signature in offered["offers"]:
+                signed = Signed(text.encode(), bytes.fromhex(signature), server)
+                self.offers[signed.open(Offer, server).client] = signed
+        if self.attempt and (found := ledger.find("commit", run, self.attempt)) is not None:
+            self._committed, self.dropped = True, dict(found["dropped"])
+            for client, (text, signature) in found["commitments"].items():
+                own = signed_commitment(text, signature)
+                self._commitments[client] = own, own.open(Commitment, own.key)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run is open."""
+        return self.ledger.opening(self.run) is not None
+
+    def offer(
+        self, conditions: Conditions, proposals: Mapping[str, Proposal], why: str = ""
+    ) -> None:
+        """Record offers; earlier ones that were made are dropped.
+
+        Parameters
+        ----------
+        conditions, proposals
+            What all have in common, and what is each client's own.
+        why
+            Why earlier offers are dropped.
+        """
+        replaced = {client: signed.hash for client, signed in self.offers.items()}
+        dropped = dict.fromkeys(self.offers, why)
+        offers = make_offers(self.key, conditions, proposals, replaced)
+        self.ledger.record_offers(
+            self.run, self.attempt + 1, conditions.text, list(offers.values()), dropped
+        )
+        self.attempt, self.conditions, self.offers = self.attempt + 1, conditions, offers
+        self.dropped, self._commitments, self._secrets = {}, {}, {}
+        self._committed, self._signers = False, {self.key.public}
+
+    @property
+    def wants(self) -> list[str]:
+        """The clients whose commitment is wanted."""
+        if self._committed:
+            return []
+        return [c for c in self.offers if c not in self._commitments and c not in self.dropped]
+
+    def commit(self, client: str, signed: Signed, key: bytes) -> Commitment:
+        """Take a client's commitment, or refuse it with a reason.
+
+        Parameters
+        ----------
+        client, signed
+            Who sent it, and what.
+        key
+            The client's registered public key.
+        """
+        if client not in self.offers:
+            raise RefusedError(f"{client!r} was offered nothing.")
+        if self._committed:
+            raise RefusedError("it is late: all commitments are recorded.")
+        if client in self._commitments:
+            raise RefusedError("the client has committed before.")
+        books, account = self.ledger.books, f"client:{client}"
+        if books.key_of(account) not in ("", key.hex()):
+            raise RefusedError(f"{client!r} has another key in this ledger.")
+        if books.owners.get(key.hex(), account) != account or key in self._signers:
+            raise RefusedError(f"{client!r} has the key of somebody else.")
+        commitment = check_commitment(self.offers[client], signed, key)
+        self._signers.add(key)
+        self._commitments[client] = signed, commitment
+        return commitment
+
+    def drop(self, client: str, reason: str) -> None:
+        """Leave a client out, for a reason."""
+        if client in self.offers and client not in self._commitments:
+            self.dropped[client] = reason
+
+    @property
+    def commitments(self) -> dict[str, Signed]:
+        """What each client signed, of those who committed."""
+        return {client: signed for client, (signed, _) in self._commitments.items()}
+
+    @property
+    def terms(self) -> dict[str, Terms]:
+        """Price, level and samples of those who committed and are not dropped."""
+        found = {}
+        for client, signed in self.offers.items():
+            if client in self._commitments and client not in self.dropped:
+                offer: Offer = signed.open(Offer, signed.key)
+                own = self._commitments[client][1]
+                found[client] = Terms(offer.price, own.level, own.samples)
+        return found
+
+    def unwilling_payers(self) -> list[str]:
+        """Return the payers that do not bring in what was counted on: absent, or at less."""
+        found = []
+        for client, signed in self.offers.items():
+            offer: Offer = signed.open(Offer, signed.key)
+            there = client in self._commitments and client not in self.dropped
+            if offer.price < 0 and not (
+                there and self._commitments[client][1].level == offer.level_cap
+            ):
+                found.append(client)
+        return found
+
+    def close(self) -> None:
+        """Record the commitments: from now on none can be added."""
+        if self._committed:
+            return
+        for client in self.wants:
+            self.dropped[client] = NO_ANSWER
+        if not self._commitments:
+            raise InputError("nobody has committed to an offer; there is no run without clients.")
+        self.ledger.record_commitments(self.run, self.attempt, self.commitments, self.dropped)
+        self._committed = True
+
+    def rosters(self) -> dict[str, Signed]:
+        """Return the receipt of each commitment: the question for the client's secret."""
+        if not self._committed:
+            raise InputError("the commitments are not recorded yet; call `close`.")
+        hashes = {client: signed.hash for client, signed in self.commitments.items()}
+        everything = roster_hash(hashes)
+        return {
+            client: self.key.sign(
+                Roster(self.ledger.identity, self.run, self.attempt, everything, hashes[client])
+            )
+            for client in self.offers
+            if client in hashes and client not in self._secrets
+        }
+
+    def reveal(self, client: str, secret: object) -> None:
+        """Take a client's secret, or refuse it with a reason."""
+        if client not in self._commitments:
+            raise RefusedError(f"{client!r} has not committed.")
+        if not (
+            isinstance(secret, bytes)
+            and is_opening(secret, self._commitments[client][1].secret_hash)
+        ):
+            raise RefusedError("its secret is not the one that it committed to.")
+        self._secrets[client] = secret
+
+    @property
+    def silent(self) -> list[str]:
+        """Those who committed and have not revealed their secret."""
+        return [client for client in self._commitments if client not in self._secrets]
+
+    def open(self, budget: int, beacon: str = "") -> Agreement:
+        """Open the run; return what was agreed.
+
+        Everybody who committed must have revealed: otherwise it takes another set of offers, with
+        other coins.
+        """
+        if not self.is_over:
+            secrets = {}
+            for client, secret in self._secrets.items():
+                offer: Offer = self.offers[client].open(Offer, self.key.public)
+                secrets[client] = (coin_secret(self.key, offer).hex(), secret.hex())
+            self.ledger.open_run(
+                self.run, budget, attempt=self.attempt, secrets=secrets, beacon=beacon
+            )
+        return Agreement.load(self.ledger, self.run)

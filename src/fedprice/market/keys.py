@@ -1,0 +1,81 @@
+"""Signing keys in files: 64 hexadecimal digits, the private ones for their owner's eyes only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+from fedprice.market.messages import SigningKey, require_digest, require_public_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["read_key", "read_public_key", "read_public_keys", "write_keys"]
+
+
+def write_keys(folder: Path, clients: Iterable[str]) -> None:
+    """Make keys for a server and its clients: NAME.key is private, NAME.pub is public.
+
+    The directory, if it is new or empty, is its owner's alone.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is not a directory.")
+    folder.mkdir(parents=True, exist_ok=True)
+    if not any(folder.iterdir()):
+        folder.chmod(0o700)
+    for name in ("server", *(f"client-{client}" for client in clients)):
+        key = SigningKey()
+        private = folder / f"{name}.key"
+        if private.exists():
+            raise InputError(f"{private} exists; a key is not overwritten.")
+        handle = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            os.fchmod(handle, 0o600)  # whatever the umask
+            file.write(key.private.hex() + "\n")
+        (folder / f"{name}.pub").write_text(key.public.hex() + "\n")
+
+
+def read_key(path: str | Path) -> SigningKey:
+    """Read a private key; refuse one that others than its owner can read or change."""
+    path = Path(path)
+    if path.suffix == ".pub":
+        raise InputError(f"a private key is wanted; {path} is a public one.")
+    private = _read(path)
+    mode = path.stat().st_mode & 0o777
+    if os.name == "posix" and mode & 0o077:
+        raise InputError(
+            f"the private key {path} is open to others (mode {mode:04o}); run: chmod 600 {path}"
+        )
+    return SigningKey(private)
+
+
+def read_public_key(path: str | Path) -> bytes:
+    """Read a public key."""
+    key = _read(Path(path))
+    require_public_key(str(path), key)
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        text = path.read_text("utf-8", errors="replace").strip()
+    except OSError as error:
+        raise InputError(f"cannot read the key {path}: {error.strerror}.") from error
+    try:
+        require_digest("key", text)
+    except InputError:
+        raise InputError(f"{path} holds no key of 64 hexadecimal digits.") from None
+    return bytes.fromhex(text)
+
+
+def read_public_keys(folder: Path) -> dict[str, bytes]:
+    """Read the public keys of all clients in a directory, by client."""
+    found = {
+        path.stem.removeprefix("client-"): read_public_key(path)
+        for path in sorted(folder.glob("client-*.pub"))
+    }
+    if not found:
+        raise InputError(f"there are no keys client-NAME.pub in {folder}.")
+    return found
