@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-flower bench-learning bench-market bench-own-models bench-pricing bench-stability clean
+.PHONY: demo test test-slow bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability clean
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -27,6 +27,9 @@ bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if
 
 bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes benchmarks/market.{md,json}
 	$(BIN)/python -m benchmarks.market
+
+bench-incentives: $(VENV)/.installed-test  ## does skipping heads pay, and what do strategic clients do to the model; writes benchmarks/incentives.{md,json}
+	$(BIN)/python -m benchmarks.incentives
 
 bench-flower: $(VENV)/.installed-test  ## what the market costs on top of Flower; writes benchmarks/flower.{md,json}
 	$(BIN)/python -m benchmarks.flower
