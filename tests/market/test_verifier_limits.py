@@ -72,6 +72,18 @@ def limited(memory: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
+# The peak of a child's resources would count the memory that it had before it became a program.
+MEASURED = """
+import atexit, os, runpy, sys
+place, sys.argv = int(sys.argv[1]), sys.argv[2:]
+def note():
+    with open("/proc/self/status") as status:
+        os.write(place, next(line.split()[1] for line in status if "VmHWM" in line).encode())
+atexit.register(note)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def verify(
     path: Path | str,
     *options: str,
@@ -80,9 +92,11 @@ def verify(
     flags: str = "-I",
 ) -> tuple[int, list[str], int]:
     """Run the program; return its exit code, what it said, and its peak memory in bytes."""
-    command = [sys.executable, *flags.split(), str(PROGRAM), str(path), *options]
+    reading, writing = os.pipe()
+    own = [str(writing), str(PROGRAM), str(path), *options]
     child = subprocess.Popen(
-        command,
+        [sys.executable, *flags.split(), "-c", MEASURED, *own],
+        pass_fds=[writing],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -101,10 +115,11 @@ def verify(
     feeder.start()
     said = child.stdout.read().decode()
     child.stdout.close()
-    _, status, used = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    child.wait()
+    os.close(writing)
     feeder.join()
-    return child.returncode, said.splitlines(), used.ru_maxrss * 1024
+    with os.fdopen(reading) as peak:
+        return child.returncode, said.splitlines(), int(peak.read()) * 1024
 
 
 @pytest.fixture(scope="module")
