@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
 from fedprice.market.database import accounts, postings, sa
@@ -22,6 +23,9 @@ _BALANCES = sa.select(accounts.c.name, accounts.c.balance).where(
 _IDS = sa.select(accounts.c.name, accounts.c.id).where(
     accounts.c.name.in_(sa.bindparam("names", expanding=True))
 )
+_ROWS = sa.select(postings.c.account, postings.c.amount).where(
+    postings.c.entry == sa.bindparam("of_entry")
+)
 _SUMS = (
     sa.select(
         postings.c.account,
@@ -29,13 +33,18 @@ _SUMS = (
     )
     .where(postings.c.entry == sa.bindparam("of_entry"))
     .group_by(postings.c.account)
-    .subquery()
 )
-_ADD = (
-    sa.update(accounts)
-    .where(accounts.c.id == _SUMS.c.account)
-    .values(balance=accounts.c.balance + _SUMS.c.amount)
-)
+
+
+def _adding(posted: Any) -> Any:
+    """Return the statement that adds one amount to each of some accounts."""
+    each = posted.subquery()
+    added = accounts.c.balance + each.c.amount
+    return sa.update(accounts).where(accounts.c.id == each.c.account).values(balance=added)
+
+
+# Where no account is posted to twice, there is nothing to sum up: that takes half as long.
+_ADD_ROWS, _ADD_SUMS = _adding(_ROWS), _adding(_SUMS)
 
 
 def account_ids(
@@ -77,22 +86,30 @@ def balances_of(connection: Connection, names: list[str]) -> dict[str, int]:
     return found
 
 
-def add_postings(connection: Connection, entry: int, rows: list[tuple[int, int, int, int]]) -> None:
+def add_postings(
+    connection: Connection, entry: int, lines: list[Posting], ids: dict[str, int]
+) -> None:
     """Add the postings of an entry, and add them to the balances of their accounts.
 
     Parameters
     ----------
-    rows
-        Entry, line, account's number and amount of each.
+    entry, lines
+        The number of the entry, and what it posts.
+    ids
+        Numbers of the accounts.
     """
+    numbers = [ids[account] for account, _ in lines]
+    rows: Any = zip(repeat(entry), count(), numbers, [amount for _, amount in lines])
     # Straight to the driver: SQLAlchemy would take as long over each row as the database.
     insert = postings.insert().compile(dialect=connection.dialect)
-    names = [column.name for column in postings.c]
-    given: list[Any] = list(rows)
-    if not insert.positional:
+    if connection.dialect.name == "sqlite":  # which takes rows as they come
+        connection.connection.cursor().executemany(str(insert), rows)
+    else:
+        names = [column.name for column in postings.c]
         given = [dict(zip(names, row, strict=True)) for row in rows]
-    connection.exec_driver_sql(str(insert), given)
-    connection.execute(_ADD, {"of_entry": entry})
+        connection.exec_driver_sql(str(insert), given)
+    once = len(set(numbers)) == len(numbers)
+    connection.execute(_ADD_ROWS if once else _ADD_SUMS, {"of_entry": entry})
 
 
 def _chunks(names: list[str]) -> Iterable[list[str]]:

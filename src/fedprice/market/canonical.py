@@ -8,7 +8,7 @@ from typing import Any
 
 from fedprice.errors import InputError
 
-__all__ = ["canonical_bytes", "content_of", "digest", "key_text", "parsed"]
+__all__ = ["canonical_bytes", "canonical_text", "content_of", "digest", "key_text", "parsed"]
 
 
 def canonical_bytes(content: Any) -> bytes:
@@ -19,9 +19,13 @@ def canonical_bytes(content: Any) -> bytes:
     >>> canonical_bytes({"b": [1, True], "a": "ü"}).decode()
     '{"a":"ü","b":[1,true]}'
     """
+    return canonical_text(content).encode()
+
+
+def canonical_text(content: Any) -> str:
+    """Return the text of `canonical_bytes`."""
     _check(content)
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return text.encode()
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def parsed(content: bytes) -> Any:
@@ -61,15 +65,16 @@ def _check(content: Any) -> None:
     values = [content]
     while values:
         odd = set(map(type, values)) - _PLAIN
-        if not odd <= {dict, list, tuple}:
-            wrong = next(part for part in values if type(part) in odd - {dict, list, tuple})
-            raise InputError(f"a message holds text and whole numbers only; got {wrong!r}.")
+        for kind in odd:
+            if not issubclass(kind, dict | list | tuple):
+                wrong = next(part for part in values if type(part) is kind)
+                raise InputError(f"a message holds text and whole numbers only; got {wrong!r}.")
         inner: list[Any] = []
         for part in values if odd else ():
-            if type(part) is dict:
+            if isinstance(part, dict):
                 if not set(map(type, part)) <= {str}:
                     raise InputError("names in a message must be text.")
                 inner.extend(part.values())
-            elif type(part) in (list, tuple):
+            elif type(part) not in _PLAIN:
                 inner.extend(part)
         values = inner

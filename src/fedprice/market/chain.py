@@ -67,10 +67,7 @@ def append(
     """
     connection.execute(_NEW_ENTRY, row | {"key": key_text(key)})
     if lines:
-        rows = [
-            (row["number"], i, ids[account], amount) for i, (account, amount) in enumerate(lines)
-        ]
-        add_postings(connection, row["number"], rows)
+        add_postings(connection, row["number"], lines, ids)
 
 
 def chain(connection: Connection, run: str | None = None, after: int = 0) -> Iterator[Entry]:

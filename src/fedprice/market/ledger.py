@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import FedpriceError, InputError, nearest
 from fedprice.market.accounts import account_ids, balances_of
-from fedprice.market.canonical import canonical_bytes
+from fedprice.market.canonical import canonical_text
 from fedprice.market.chain import Entry, append, chain, find, recorded
 from fedprice.market.database import (
     DamagedError,
@@ -467,7 +467,7 @@ class Ledger:
             require_name("client", client)
         content: dict[str, Any] = {
             "model": model,
-            "joined": {name: list(update) for name, update in (joined or {}).items()},
+            "joined": dict(joined or {}),
             "missed": sorted(missed),
             "refused": {
                 name: [plain_reason(own.reason), *own[1:]] for name, own in (refused or {}).items()
@@ -514,7 +514,7 @@ class Ledger:
             What else belongs to the transaction.
         """
         content = content | {"kind": kind, "of": of}
-        text, title = canonical_bytes(content).decode(), entry_title(content)
+        text, title = canonical_text(content), entry_title(content)
         with self._lock:
             with self._database.writing() as connection:
                 found = recorded(connection, [kind, *of])

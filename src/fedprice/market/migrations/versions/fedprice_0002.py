@@ -36,6 +36,7 @@ def upgrade() -> None:
         sa.Column("line", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("account", sa.BigInteger, sa.ForeignKey("accounts.id"), nullable=False),
         sa.Column("amount", sa.BigInteger, nullable=False),
+        sqlite_with_rowid=False,  # one tree instead of two
     )
     op.create_table(
         "states",
