@@ -200,13 +200,14 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
 @_compiled
 def update_clients(
     x, y, offsets, gram, gram_at, joined, slots, model, classes, seed, round_, steps, batch, rate,
-    l2, updates, norms, block,
+    l2, w, updates, norms, block,
 ):  # fmt: skip
     """Run the local steps of the joiners in some slots; write their updates and gradient norms.
 
     x, y, offsets: the padded samples of all clients. gram, gram_at: the matrices K, flat, and where
-    each client's begins, −1 where the direct form is faster. updates: (joiners, classes, features).
-    norms: (joiners, 2), the sum of the squared norms over the steps, and the largest.
+    each client's begins, −1 where the direct form is faster. w: room for a client's model. updates:
+    (joiners, classes, features), without padding. norms: (joiners, 2), the sum of the squared norms
+    over the steps, and the largest.
     """
     scale, shrink = f4(rate / batch), f4(rate * l2)
     lengths = np.zeros(steps, np.float64)
@@ -214,7 +215,6 @@ def update_clients(
         n = joined[i]
         own_x, own_y = x[offsets[n] : offsets[n + 1]], y[offsets[n] : offsets[n + 1]]
         start = key(seed, 2, round_, n)
-        w = updates[i]
         w[:] = model
         if gram_at[n] < 0:
             direct_update(
@@ -227,7 +227,9 @@ def update_clients(
             gram_update(
                 own_x, k, own_y, start, classes, steps, batch, scale, shrink, w, lengths, block
             )
-        w -= model
+        for c in range(updates.shape[1]):
+            for f in range(updates.shape[2]):
+                updates[i, c, f] = w[c, f] - model[c, f]
         norms[i, 0] = norms[i, 1] = 0.0
         for length in lengths:
             norms[i, 0] += length / (rate * rate)
@@ -261,13 +263,13 @@ def cross_entropy(z, label, classes):
 @_compiled
 def evaluate_rows(x, y, model, classes):
     """Return the summed cross-entropy of all rows, and how many are classified rightly."""
-    rows, z = np.zeros(SIDE, np.int64), np.zeros((model.shape[0], SIDE), f4)
+    rows, z = np.zeros(ROWS, np.int64), np.zeros((model.shape[0], ROWS), f4)
     loss, right = 0.0, 0
-    for first in range(0, y.size, SIDE):
-        for b in range(SIDE):
+    for first in range(0, y.size, ROWS):
+        for b in range(ROWS):
             rows[b] = min(first + b, y.size - 1)
         forward(x, rows, model, z, SQUARE)
-        for b in range(min(SIDE, y.size - first)):
+        for b in range(min(ROWS, y.size - first)):
             own, hit = cross_entropy(z[:, b], y[rows[b]], classes)
             loss += own
             right += hit

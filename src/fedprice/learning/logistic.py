@@ -99,21 +99,21 @@ class LogisticRegression(Task):
         kernels = require("fedprice.learning.kernels", "learn")
         data, training = self.prepare(), self.training
         wide = self._wide(data, model)
-        padded = self._room(clients.size, wide.shape)
+        values = np.empty((clients.size, *model[0].shape), np.float32)
         norms = np.empty((clients.size, 2))
 
         def work(slots: IntArray) -> None:
             kernels.update_clients(
                 data.x, data.y, self.federation.offsets, data.gram, data.gram_at, clients, slots,
                 wide, self.federation.num_classes, seed, round_, training.local_steps,
-                training.batch, training.rate(round_), training.l2, padded, norms, data.block,
+                training.batch, training.rate(round_), training.l2, self._room("own", data), values,
+                norms, data.block,
             )  # fmt: skip
 
         shares = 1 if pool is None else os.cpu_count() or 1
         run_all(work, _shares(data.work[clients], shares), pool)
-        classes, features = model[0].shape
-        values = np.array(padded[:, :classes, :features]).reshape(clients.size, -1)
-        return Updates(values, norms[:, 0], norms[:, 1], training.local_steps)
+        flat = values.reshape(clients.size, -1)
+        return Updates(flat, norms[:, 0], norms[:, 1], training.local_steps)
 
     def evaluate(self, model: Arrays, pool: Executor | None = None) -> dict[str, float]:
         """Return the loss over all training samples, and the accuracy on the test set."""
@@ -140,21 +140,18 @@ class LogisticRegression(Task):
         return best_loss(self.federation, self.training.l2)
 
     def _wide(self, data: Prepared, model: Arrays) -> npt.NDArray[np.float32]:
-        """Return the model as the kernels want it, padded, in memory that each thread keeps."""
-        wide: npt.NDArray[np.float32] | None = getattr(self._rooms, "wide", None)
-        if wide is None:
-            wide = self._rooms.wide = aligned(*data.model_shape)
-        classes, features = model[0].shape
+        """Return the model as the kernels want it, padded."""
+        wide, (classes, features) = self._room("wide", data), model[0].shape
         wide[:classes, :features] = model[0]
         return wide
 
-    def _room(self, count: int, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
-        """Return memory for some padded updates, which each thread keeps for its next round."""
-        room = getattr(self._rooms, "room", None)
-        if room is None or len(room) < count:
-            room = self._rooms.room = aligned(count + 4, *shape)
-        taken: npt.NDArray[np.float32] = room[:count]
-        return taken
+    def _room(self, name: str, data: Prepared) -> npt.NDArray[np.float32]:
+        """Return memory for a padded model, which each thread keeps for its next round."""
+        room: npt.NDArray[np.float32] | None = getattr(self._rooms, name, None)
+        if room is None:
+            room = aligned(*data.model_shape)
+            setattr(self._rooms, name, room)
+        return room
 
 
 def _shares(work: FloatArray, count: int) -> list[IntArray]:
