@@ -95,16 +95,34 @@ def forward(x, rows, w, z, block):
 
 
 @_compiled
-def backward(x, rows, ahead, g, w, shrink, products, block):
+def backward(x, rows, ahead, g, w, shrink, block):
     """Take a step: w −= Σ_b g[b] x[rows[b]] + shrink · w. Return the squared length of the step.
 
-    The sum alone is written into `products` unless that is None; the rows `ahead` are fetched.
+    The rows `ahead` are fetched.
     """
     length = 0.0
     for f in range(0, x.shape[1], LANES):
         for c in range(0, w.shape[0], len(block)):
-            length += step_block(x, rows, ahead, g, w, c, f, shrink, products, block)
+            length += step_block(x, rows, ahead, g, w, c, f, shrink, None, block)
     return length
+
+
+@_compiled
+def gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block):
+    """Do as `backward` with K and the logits; write K g at the samples of the batch.
+
+    Only LANES samples among which there is one of the batch are written, as `wanted` will say:
+    writing all of them takes time.
+    """
+    wanted[:] = False
+    for b in range(batch):
+        wanted[rows[b] // LANES] = True
+    for f in range(0, k.shape[1], LANES):
+        for c in range(0, logits.shape[0], len(block)):
+            if wanted[f // LANES]:
+                step_block(k, rows, ahead, g, logits, c, f, shrink, products, block)
+            else:
+                step_block(k, rows, ahead, g, logits, c, f, shrink, None, block)
 
 
 @_compiled
@@ -138,7 +156,7 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
         forward(x, rows, w, z, block)
         logit_gradients(z, y, rows, batch, classes, scale, g)
         draw_rows(start, step + 1, batch, y.size, ahead)
-        lengths[step] = backward(x, rows, ahead, g, w, shrink, None, block)
+        lengths[step] = backward(x, rows, ahead, g, w, shrink, block)
         rows, ahead = ahead, rows
 
 
@@ -163,7 +181,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
             for f in range(w.shape[1]):
                 square += w[c, f] * w[c, f]
     kept = f4(1)
-    products = np.zeros_like(logits)
+    products, wanted = np.zeros_like(logits), np.zeros(k.shape[1] // LANES, np.bool_)
     draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
         for c in range(classes):
@@ -178,7 +196,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
             summed *= f4(1) - shrink
             kept *= f4(1) - shrink
         draw_rows(start, step + 1, batch, y.size, ahead)
-        backward(k, rows, ahead, g, logits, shrink, products, block)
+        gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block)
         # ‖Xᵀg + shrink W‖²: K g at the batch gives ‖Xᵀg‖², the logits before it ⟨Xᵀg, W⟩.
         length = 0.0
         for b in range(batch):
@@ -194,7 +212,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     w *= kept
     for first in range(0, count, ROWS):
         some, then = slice(first, min(first + ROWS, count)), slice(first + ROWS, None)
-        backward(x, every[some], every[then], summed[some], w, f4(0), None, block)
+        backward(x, every[some], every[then], summed[some], w, f4(0), block)
 
 
 @_compiled
@@ -291,5 +309,5 @@ def loss_gradient(x, y, model, classes, gradient, block):
             loss += cross_entropy(z[:, b], y[rows[b]], classes)[0]
         logit_gradients(z, y, rows, count, classes, f4(-1), g)
         g[count:] = f4(0)
-        backward(x, rows, rows, g, gradient, f4(0), None, block)
+        backward(x, rows, rows, g, gradient, f4(0), block)
     return loss
