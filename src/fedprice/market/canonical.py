@@ -10,6 +10,9 @@ from fedprice.errors import InputError
 
 __all__ = ["canonical_bytes", "canonical_text", "content_of", "digest", "key_text", "parsed"]
 
+MANY = 100  # rows that are worth a look at whether they are plain
+_ESCAPED = bytes(range(32)) + b'"\\'  # by JSON, and nothing else
+
 
 def canonical_bytes(content: Any) -> bytes:
     """Return the only bytes that stand for this content: keys sorted, no spaces, no floats.
@@ -25,7 +28,38 @@ def canonical_bytes(content: Any) -> bytes:
 def canonical_text(content: Any) -> str:
     """Return the text of `canonical_bytes`."""
     _check(content)
+    rows: dict[str, str] = {}
+    for name, value in content.items() if isinstance(content, dict) else ():
+        if isinstance(value, dict) and len(value) >= MANY and (text := _plain_rows(value)):
+            rows[name] = text
+    if not rows:
+        return _dumped(content)
+    parts: list[str] = []
+    for name in sorted(content):
+        value = ("{", rows[name], "}") if name in rows else (_dumped(content[name]),)
+        parts += (",", _dumped(name), ":", *value)
+    return "".join(["{", *parts[1:], "}"])
+
+
+def _dumped(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain_rows(rows: dict[str, Any]) -> str | None:
+    """Return the text of rows of text by name that need no escapes, without { }; None for others.
+
+    A round has such a row for every update, and json takes half as long again.
+    """
+    if not all(isinstance(row, (list, tuple)) and row for row in rows.values()):
+        return None
+    between = '","'
+    try:
+        text = ",".join([f'"{name}":["{between.join(rows[name])}"]' for name in sorted(rows)])
+    except TypeError:  # not all of it is text
+        return None
+    raw = text.encode("utf-8", "surrogatepass")
+    quotes = 2 * (len(rows) + sum(map(len, rows.values())))
+    return text if len(raw) - len(raw.translate(None, _ESCAPED)) == quotes else None
 
 
 def parsed(content: bytes) -> Any:
