@@ -1,16 +1,47 @@
-"""The array types that signatures name."""
+"""The array types that signatures name, and work on large vectors."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arrays", "BoolArray", "FloatArray", "IntArray", "State"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Arrays", "BoolArray", "FloatArray", "IntArray", "State", "in_parts"]
+
+_T = TypeVar("_T")
+
+LARGE = 1 << 21  # numbers from which on several cores share the work on a vector
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Arrays = list[npt.NDArray[Any]]  # a model, or an update of it
 State = dict[str, npt.NDArray[Any]]  # what is remembered between rounds, by name
+
+
+def in_parts(size: int, work: Callable[[slice], _T], *, each: int = 1) -> list[_T]:
+    """Call a function for all parts of a vector, at the same time if it is large.
+
+    Parameters
+    ----------
+    size, each
+        How many items there are to work on, and how many numbers each has.
+    work
+        What to do with a part; what it returns comes back in the order of the parts.
+    """
+    count = (os.cpu_count() or 1) if size * each >= LARGE else 1
+    step = -(-size // count)
+    parts = [slice(start, min(start + step, size)) for start in range(0, size, step or 1)]
+    return [work(part) for part in parts] if count == 1 else list(_threads().map(work, parts))
+
+
+@lru_cache(maxsize=1)
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="fedprice")

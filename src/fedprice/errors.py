@@ -12,6 +12,8 @@
     │   └── DamagedError        4  a ledger is not what was recorded; also an UnverifiedError
     ├── DivergedError           6  training diverged
     ├── DeploymentError         7  a deployment or a run on Flower failed (fedprice.flower)
+    ├── FinishedError           8  the run was finished before; nothing was done (fedprice.cli)
+    ├── UndeliveredError        9  nobody delivers; the run was stopped
     └── StoppedError          130  stopped by the user (fedprice.cli)
 
 In Python an infeasible game is not an error: it is a status of the outcome.
@@ -32,6 +34,7 @@ __all__ = [
     "FedpriceError",
     "InputError",
     "MissingExtraError",
+    "UndeliveredError",
     "UnverifiedError",
     "nearest",
     "number_like",
@@ -59,6 +62,12 @@ class UnverifiedError(FedpriceError):
     """A ledger, or an export of it, is not what an honest market would have written."""
 
     exit_code = 4
+
+
+class UndeliveredError(FedpriceError):
+    """Nobody delivers an update, so that a run was stopped; the text says why."""
+
+    exit_code = 9
 
 
 class DivergedError(FedpriceError):

@@ -66,18 +66,22 @@ def forgeries(count: int, seed: int = 0) -> dict[str, int]:
             else:
                 desk_ = UpdateDesk("run", agreement.schema, public, dict.fromkeys(names, 100.0))
                 arrays = [good]
-                content = Update("run", name, 3, arrays_hash(arrays), base)
+                content = Update("run", name, 3, arrays_hash(arrays, update=True), base)
                 signed = keys[name].sign(content)
                 if kind == 3:
                     signed = altered(signed, rng)
                 elif kind == 4:
                     arrays = [np.asarray(rng.choice(strange))]
-                    signed = keys[name].sign(Update("run", name, 3, arrays_hash(arrays), base))
+                    signed = keys[name].sign(
+                        Update("run", name, 3, arrays_hash(arrays, update=True), base)
+                    )
                 else:
                     wrong = rng.choice([("ran", name, 3), ("run", other, 3), ("run", name, 2)])
                     key = rng.choice([keys[name], mallory, keys[other]])
                     run, who, round_ = wrong if key is keys[name] else ("run", name, 3)
-                    signed = key.sign(Update(run, who, round_, arrays_hash(arrays), base))
+                    signed = key.sign(
+                        Update(run, who, round_, arrays_hash(arrays, update=True), base)
+                    )
                 desk_.accept(name, 3, signed, arrays, base=base)
                 model = model + arrays[0]
             found["accepted"] += 1

@@ -43,7 +43,7 @@ Facts = dict[tuple[Any, ...], Any]
 MICRO = 10**6
 ROUNDS = 6
 NAMES = ["alice", "bob", "carol", "dora"]
-SCHEMA = ModelSchema(["w"], [[4]], ["<f4"])
+SCHEMA = ModelSchema(["w"], [[4]], ["<f4"], [False])
 
 
 def text_of(message: Any) -> str:
@@ -148,11 +148,14 @@ def honest_market(seed: int) -> Market:
                     market.refuse(name, "nothing that could be read")
                     continue
                 base = market.model
-                content = Update(name_of, name, market.round, arrays_hash(arrays), base)
+                content = Update(
+                    name_of, name, market.round, arrays_hash(arrays, update=True), base
+                )
                 market.accept(name, keys[name].sign(content), arrays)
             kept["receipt"] += [_kept(signer.sign(own)) for own in market.receipts().values()]
             model = model + rng.normal(size=4).astype(np.float32)
-            market.close_round(arrays_hash([model]), b"state" if market.round == 2 else None)
+            state = {"model": model} if market.round == 2 else None
+            market.close_round(arrays_hash([model]), state)
 
     first = bargain("run", "", server, "", ROUNDS)
     train(first, ROUNDS, server)

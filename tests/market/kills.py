@@ -24,7 +24,8 @@ from tests.market.markets import small_outcome, small_task
 
 POINTS = (
     "begin", "INSERT INTO entries", "INSERT INTO accounts", "INSERT INTO postings",
-    "UPDATE accounts", "DELETE FROM states", "INSERT INTO states", "commit", "recorded",
+    "UPDATE accounts", "UPDATE state_parts", "INSERT INTO state_parts", "DELETE FROM state_parts",
+    "UPDATE states", "INSERT INTO states", "commit", "recorded",
 )  # fmt: skip
 IDENTITY = "ab" * 32  # so that ledgers can be compared
 TASK = small_task()

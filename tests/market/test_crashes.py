@@ -33,7 +33,7 @@ def test_killed_markets_go_on(
 
 def test_flipped_bits_do_not_go_unnoticed(tmp_path: Path) -> None:
     """`make bench-market` flips 1,500."""
-    found = flips(tmp_path, 150)
+    found = flips(tmp_path, 300)
     assert found["undetected"] == 0
     assert found["detected"] > 50
 

@@ -59,10 +59,10 @@ def test_a_newer_schema(url: str) -> None:
         Ledger(url)
 
 
-# The tables that fedprice_0001 made, as far as it matters here.
-FIRST_SCHEMA = """
+# The tables that earlier versions made, as far as it matters here.
+OLD_TABLES = """
     CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
-    INSERT INTO alembic_version VALUES ('fedprice_0001');
+    INSERT INTO alembic_version VALUES ('fedprice_0002');
     CREATE TABLE accounts (
         id BIGINT NOT NULL PRIMARY KEY, name TEXT NOT NULL UNIQUE, balance BIGINT NOT NULL
     );
@@ -73,7 +73,7 @@ FIRST_SCHEMA = """
     INSERT INTO entries VALUES (1, '["begin"]', NULL, NULL, '{"kind":"begin"}', 'ab');
 """
 OLD = (
-    r"is a ledger of the schema fedprice_0001; this fedprice knows fedprice_0002\. "
+    r"is a ledger of the schema fedprice_0002; this fedprice knows fedprice_0003\. "
     r"Export and verify it with the version that wrote it, and begin a new ledger\.$"
 )
 
@@ -86,7 +86,7 @@ def test_an_old_ledger_is_refused_untouched(tmp_path: Path, create: bool, in_use
     path.parent.mkdir()
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("PRAGMA journal_mode = WAL")
-    writer.executescript(FIRST_SCHEMA)
+    writer.executescript(OLD_TABLES)
     if in_use:
         shutil.copytree(path.parent, tmp_path / "is")
         (tmp_path / "is" / "market.db-shm").unlink()
@@ -106,7 +106,7 @@ def test_an_old_ledger_is_refused_untouched(tmp_path: Path, create: bool, in_use
 def test_an_old_ledger_on_postgresql_is_refused(postgres: str) -> None:
     engine = fresh_postgres(postgres)
     with engine.begin() as connection:
-        connection.exec_driver_sql(FIRST_SCHEMA)
+        connection.exec_driver_sql(OLD_TABLES)
     with pytest.raises(LedgerError, match=OLD):
         Ledger(postgres)
     with engine.begin() as connection:
@@ -442,6 +442,7 @@ def test_many_open_a_new_ledger_at_once(url: str) -> None:
 
 FILL = """
 import resource, sys
+import numpy as np
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.offers import Terms
 ledger = Ledger(sys.argv[1])
@@ -449,7 +450,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 for r in range(ledger.rounds_done("run"), 40):
     try:
-        ledger.record_round("run", r, model="ab" * 32, state=bytes(30_000))
+        ledger.record_round("run", r, model="ab" * 32, state={"model": np.full(3_750, float(r))})
     except LedgerError as error:
         print(r, error)
         sys.exit(5)

@@ -17,7 +17,6 @@ from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE, micro_units
 from fedprice.market.offers import Terms
-from fedprice.market.participation import unpacked
 from fedprice.market.periods import Periods, measured_norms, next_period, period_number, run_of
 from fedprice.market.simulation import simulate_market
 from fedprice.market.updates import SLACK, norm_cap
@@ -82,9 +81,8 @@ def test_the_model_goes_on(step: ServerStep, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(Rounds, "begin", watch)
     ledger = Ledger("sqlite://", identity=IDENTITY)
     first = period(ledger, "run", server_step=step)
-    kept = ledger.progress("run")[1]
-    assert kept is not None
-    left = unpacked(kept)
+    left = ledger.progress("run")[1]
+    assert left is not None
     second = period(ledger, "run#2", "run", server_step=step)
     done, vector, state = begun[FIRST]
     assert done == 0

@@ -143,7 +143,7 @@ def test_what_is_refused_is_recorded_and_not_paid() -> None:
     name = "<b>bob</b>"  # at level 1 it always draws heads
     for number, (kind, update) in enumerate(bad.items()):
         assert name in market.heads()
-        content = Update("run", name, number, arrays_hash([update]), market.model)
+        content = Update("run", name, number, arrays_hash([update], update=True), market.model)
         signed = keys[name].sign(content)
         assert not market.accept(name, signed, [update], reach=0.1 * 4), kind
         market.close_round("0" * 64)
@@ -163,7 +163,9 @@ def test_a_client_stops_no_run_with_an_update_of_64_dimensions() -> None:
     agreement, keys = small_agreement(ledger)
     market, name = MarketRun(ledger, agreement), "<b>bob</b>"
     update = np.ones((1,) * 64, np.float32)
-    signed = keys[name].sign(Update("run", name, 0, arrays_hash([update]), market.model))
+    signed = keys[name].sign(
+        Update("run", name, 0, arrays_hash([update], update=True), market.model)
+    )
     assert not market.accept(name, signed, [update])
     receipt = market.receipts()[name]
     market.close_round("0" * 64)
@@ -178,7 +180,9 @@ def test_a_client_bricks_no_ledger_with_an_update_of_1e200() -> None:
     agreement, keys = small_agreement(ledger)
     market, name = MarketRun(ledger, agreement), "<b>bob</b>"
     update = np.full((10, 61), 3e38, np.float32)
-    signed = keys[name].sign(Update("run", name, 0, arrays_hash([update]), market.model))
+    signed = keys[name].sign(
+        Update("run", name, 0, arrays_hash([update], update=True), market.model)
+    )
     market.accept(name, signed, [update], reach=1e-300)
     market.close_round("0" * 64)
     ledger.verify()
@@ -199,7 +203,9 @@ def test_strangers_and_forgers_cannot_stop_a_round() -> None:
 
     def send(client: str, key: SigningKey, fill: float, to: MarketRun = market) -> bool:
         arrays = [np.full((10, 61), fill, np.float32)]
-        signed = key.sign(Update("run", client, to.round, arrays_hash(arrays), to.model))
+        signed = key.sign(
+            Update("run", client, to.round, arrays_hash(arrays, update=True), to.model)
+        )
         return to.accept(client, signed, arrays, reach=0.1 * 4)
 
     assert not send("mallory", mallory, 1.0)
@@ -270,7 +276,8 @@ def test_what_is_no_market() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("UPDATE states SET state = x'00'", "is damaged"),
+        ("UPDATE state_parts SET bytes = x'00'", "is damaged"),
+        ("DELETE FROM state_parts", "is damaged"),
         ("UPDATE states SET done = 3", "is damaged"),
         ("DELETE FROM states", "is missing"),
     ],

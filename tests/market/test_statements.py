@@ -14,7 +14,7 @@ from beancount import loader
 from fedprice import InputError
 from fedprice.market.export import EXPORTS, export
 from fedprice.market.ledger import Ledger, LedgerError
-from fedprice.market.statements import _judged, clients_of, runs_of, statement_of
+from fedprice.market.statements import _compared, clients_of, runs_of, statement_of
 from tests.market.markets import NAMES, ROUNDS, small_market
 
 TODAY = datetime.date(2026, 1, 2)
@@ -46,7 +46,7 @@ def test_clients_of_a_run(settled: Ledger) -> None:
         clients_of(settled, "ran")
 
 
-def test_over_and_under_declarers_are_named() -> None:
+def test_declared_norms_are_compared_with_what_is_shown() -> None:
     """Twice the gradient norm gave 2.5 times the pay, and only too small ones were flagged."""
     rows = pl.DataFrame(
         {
@@ -55,14 +55,21 @@ def test_over_and_under_declarers_are_named() -> None:
             "shown": [1.0, 1.0, 1.0, 1.0, 0.6, 1.0],
         }
     )
-    found = dict(_judged(rows).select("client", "declared").rows())
+    found = dict(_compared(rows).select("client", "declared").rows())
     assert found == {
-        "a": None, "b": None, "c": None, "d": "too much", "e": "too little", "f": None,
+        "a": None, "b": None, "c": None, "d": "far above shown", "e": "below shown", "f": None,
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("unknown", ["grad_norm", "shown"])
+def test_nobody_is_compared_without_a_declared_norm_or_a_learning_rate(unknown: str) -> None:
+    rows = pl.DataFrame({"client": ["a", "b"], "grad_norm": [0.1, 50.0], "shown": [1.0, 1.0]})
+    rows = rows.with_columns(pl.lit(None, pl.Float64).alias(unknown))
+    assert _compared(rows)["declared"].to_list() == [None, None]
+
+
 def test_honest_clients_of_a_market_are_not_named(settled: Ledger) -> None:
-    assert "too much" not in clients_of(settled, "run")[0]["declared"].to_list()
+    assert "far above shown" not in clients_of(settled, "run")[0]["declared"].to_list()
 
 
 @pytest.mark.parametrize("client", NAMES)

@@ -39,7 +39,7 @@ def send(
     **changes: object,
 ) -> Accepted:
     content: dict[str, object] = {"run": "run", "client": "alice", "round": 4}
-    content |= {"arrays": arrays_hash(given), "base": BASE} | changes
+    content |= {"arrays": arrays_hash(given, update=True), "base": BASE} | changes
     signed = key.sign(Update(**content))  # type: ignore[arg-type]
     return (to or desk()).accept("alice", 4, signed, given, base=BASE)
 
@@ -71,7 +71,7 @@ def test_copies_with_one_changed_bit_are_refused() -> None:
 def test_copies_are_found_after_a_restart() -> None:
     before, after = desk(), desk()
     found = send(GOOD, to=before)
-    after.remember(arrays_hash(GOOD), found.sketch)
+    after.remember(arrays_hash(GOOD, update=True), found.sketch)
     copy = [GOOD[0].copy(), GOOD[1]]
     copy[0][1, 1] = np.nextafter(copy[0][1, 1], np.float32(9))
     for again, reason in ((GOOD, "the same as"), (copy, "nearly the same as")):
@@ -143,7 +143,7 @@ def test_each_client_has_its_own_cap() -> None:
     with pytest.raises(NormRefusedError, match=r"its norm 7\.55 is above the cap of 7") as refused:
         send(GOOD, to=book)
     assert refused.value.norm == 7.0
-    signed = BOB.sign(Update("run", "bob", 4, arrays_hash(GOOD), BASE))
+    signed = BOB.sign(Update("run", "bob", 4, arrays_hash(GOOD, update=True), BASE))
     assert book.accept("bob", 4, signed, GOOD, base=BASE).norm == pytest.approx(57**0.5)
 
 
@@ -202,7 +202,7 @@ def test_a_copy_of_an_earlier_update_is_refused() -> None:
     send(GOOD, to=book)
     with pytest.raises(RefusedError, match="same as an earlier"):
         send(GOOD, to=book)
-    signed = BOB.sign(Update("run", "bob", 5, arrays_hash(GOOD), BASE))
+    signed = BOB.sign(Update("run", "bob", 5, arrays_hash(GOOD, update=True), BASE))
     with pytest.raises(RefusedError, match="same as an earlier"):
         book.accept("bob", 5, signed, GOOD, base=BASE)
 

@@ -9,6 +9,7 @@ import pytest
 
 from fedprice.arrays import BoolArray, FloatArray, IntArray, State
 from fedprice.learning import Task
+from fedprice.learning.task import Updates
 from fedprice.rounds import AGGREGATORS, Aggregator, Difference, FedAvg, Hajek, HorvitzThompson
 from fedprice.rounds.aggregation import Arrivals
 from fedprice.rounds.loop import Rounds
@@ -110,7 +111,7 @@ class Refusing:
     def __init__(self, refused: IntArray) -> None:
         self._refused = refused
 
-    def __call__(self, round_: int, clients: IntArray, _: npt.NDArray[np.float64]) -> BoolArray:
+    def __call__(self, round_: int, clients: IntArray, _: Updates) -> BoolArray:
         return np.array([round_ != 1 or n not in self._refused for n in clients.tolist()])
 
 

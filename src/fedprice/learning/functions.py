@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.errors import FedpriceError, InputError
+from fedprice.learning.layout import Layout, buffers_among
 from fedprice.learning.task import Task, Updates
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class FunctionTask(Task):
         update: Callable[[Arrays, int, int, int], Sequence[npt.ArrayLike]],
         evaluate: Callable[[Arrays], dict[str, float]],
         ids: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        buffers: Sequence[str] | None = None,
         name: str = "task",
         version: str = "",
     ) -> None:
@@ -45,6 +48,13 @@ class FunctionTask(Task):
                 "array in [ ]."
             )
         self.initial = [np.array(array) for array in initial]
+        self._names = [f"array{i}" for i in range(len(initial))] if names is None else list(names)
+        if len(set(self._names)) != len(initial):
+            raise InputError(
+                f"`names` must name each of the {len(initial)} arrays of the model, all different; "
+                f"got {', '.join(map(str, self._names)) or 'none'}."
+            )
+        self._buffers = buffers
         if not self.layout.size:
             raise InputError("`initial` must hold at least one number; got an empty model.")
         if not all(np.isfinite(array).all() for array in self.initial):
@@ -58,11 +68,22 @@ class FunctionTask(Task):
     def __repr__(self) -> str:
         return f"Task({self.name!r}, num_clients={self.num_clients}, size={self.layout.size})"
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the model's arrays."""
+        return self._names
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the model's arrays become flat vectors."""
+        return Layout.of(self.initial, buffers_among(self.initial, self._names, self._buffers))
+
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the initial model, samples, names and version; functions cannot be hashed."""
         digest = hashlib.sha256(b"functions\0")
-        for text in (self.name, self._version, *self.ids):
+        kept = [str(self.layout.buffers)] if self.layout.buffer_size else []
+        for text in (self.name, self._version, *self.ids, *kept):
             digest.update(f"{len(text)}:{text}\0".encode())
         for array in (self.samples, *self.initial):
             digest.update(f"{array.dtype.str}{array.shape}\0".encode())
@@ -80,8 +101,12 @@ class FunctionTask(Task):
         """Call the update function for each client, and check what it returns."""
         layout = self.layout
         values = np.empty((clients.size, layout.size), layout.dtype)
-        for row, n in zip(values, clients.tolist(), strict=True):
-            given = self._write(row, model, n, round_, seed)
+        buffers = np.empty((clients.size, layout.buffer_size)) if layout.buffer_size else None
+        kept = layout.flat_buffers(model)
+        for slot, n in enumerate(clients.tolist()):
+            row = values[slot]
+            own = None if buffers is None else buffers[slot]
+            given = self._write(row, own, model, n, round_, seed)
             if not self._repeated:  # once per task: that is what going on after a stop rests on
                 if not row.any() and not all(map(np.array_equal, given, model)):
                     raise InputError(
@@ -89,7 +114,7 @@ class FunctionTask(Task):
                         "arrays that it was given and returned zeros. Copy them first."
                     )
                 again = np.empty_like(row)
-                self._write(again, model, n, round_, seed)
+                self._write(again, None, model, n, round_, seed)
                 if not np.array_equal(row, again, equal_nan=True):
                     raise InputError(
                         f"`update` must be a function of its arguments; {self._where(n, round_)}, "
@@ -97,7 +122,7 @@ class FunctionTask(Task):
                         "from `seed`, `round_` and `client`."
                     )
                 self._repeated = True
-        return Updates(values)
+        return Updates(values, buffers=None if buffers is None else kept + buffers)
 
     def evaluate(self, model: Arrays, pool: Executor | None = None) -> dict[str, float]:
         """Call the evaluation function, and check what it returns."""
@@ -117,9 +142,15 @@ class FunctionTask(Task):
         return metrics
 
     def _write(
-        self, row: npt.NDArray[Any], model: Arrays, client: int, round_: int, seed: int
+        self,
+        row: npt.NDArray[Any],
+        buffers: npt.NDArray[Any] | None,
+        model: Arrays,
+        client: int,
+        round_: int,
+        seed: int,
     ) -> Arrays:
-        """Write one client's update into a flat row; return the arrays that it was given."""
+        """Write one client's update into flat rows; return the arrays that it was given."""
         where = self._where(client, round_)
         own = [array.copy() for array in model]  # a function may change what it is given
         found = _called("update", f" {where}", self._update, own, client, round_, seed)
@@ -129,7 +160,7 @@ class FunctionTask(Task):
                 f"`update` must return a list of {len(self.initial)} arrays, new − old; {where}, "
                 f"got {got}."
             )
-        at = 0
+        changes = []
         for i, (given, old) in enumerate(zip(found, self.initial, strict=True), start=1):
             try:
                 array = np.asarray(given)
@@ -143,13 +174,18 @@ class FunctionTask(Task):
                     f"`update` must return arrays of the model's shapes; {where}, array {i} has "
                     f"shape {array.shape}, not {old.shape}."
                 )
-            if array.dtype.kind not in ("f" if old.dtype.kind == "f" else "fiu"):
+            if array.dtype.kind not in ("f" if old.dtype.kind == "f" else "fiub"):
                 raise InputError(
                     f"`update` must return new − old in floating point; {where}, array {i} is of "
                     f"type {array.dtype}."
                 )
-            row[at : at + old.size] = array.reshape(-1)
-            at += old.size
+            changes.append(array)
+        for part, array in zip(
+            self.layout.split(row), self.layout.parameters(changes), strict=True
+        ):
+            part[:] = array.reshape(-1)
+        if buffers is not None:
+            buffers[:] = self.layout.flat_buffers(changes)
         return own
 
     def _where(self, client: int, round_: int) -> str:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedprice.learning.layout import Layout
+from fedprice.learning.layout import Layout, buffers_among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,18 +33,22 @@ class Updates(NamedTuple):
     Attributes
     ----------
     values
-        Their updates w_n − w, one flat row per client, in the order of the model's arrays.
+        Their updates w_n − w, one flat row per client: the model's parameters, in their order.
     squares, largest
         Sum and maximum of the squared norms of the stochastic gradients behind each update; None
         where the task does not know them.
     gradients
         How many stochastic gradients are behind each update.
+    buffers
+        The new buffers of each client, one flat row per client in 64-bit floats; None where the
+        model has none.
     """
 
     values: npt.NDArray[Any]
     squares: FloatArray | None = None
     largest: FloatArray | None = None
     gradients: int = 0
+    buffers: FloatArray | None = None
 
 
 class Task(ABC):
@@ -122,7 +126,7 @@ class Task(ABC):
     @cached_property
     def layout(self) -> Layout:
         """How the model's arrays become one flat vector."""
-        return Layout.of(self.initial)
+        return Layout.of(self.initial, buffers_among(self.initial, self.names))
 
     @property
     def names(self) -> list[str]:
@@ -148,6 +152,8 @@ class Task(ABC):
         update: Callable[[Arrays, int, int, int], Sequence[npt.ArrayLike]],
         evaluate: Callable[[Arrays], dict[str, float]],
         ids: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+        buffers: Sequence[str] | None = None,
         name: str = "task",
         version: str = "",
     ) -> FunctionTask:
@@ -167,6 +173,12 @@ class Task(ABC):
             model → {"loss": …} and any further metrics, such as "accuracy".
         ids
             The clients' names; by default "1", "2", …
+        names
+            The names of the model's arrays; by default "array0", "array1", …
+        buffers
+            Patterns of the names of arrays that are kept beside the parameters and not trained,
+            such as running statistics: their new values are averaged. By default those whose names
+            or types say so: `fedprice.learning.layout.buffers_among`.
         name
             What the task is, for results.
         version
@@ -198,6 +210,8 @@ class Task(ABC):
             update=update,
             evaluate=evaluate,
             ids=ids,
+            names=names,
+            buffers=buffers,
             name=name,
             version=version,
         )

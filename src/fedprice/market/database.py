@@ -35,12 +35,14 @@ __all__ = [
     "entries",
     "has_password",
     "masked",
+    "measured",
     "postings",
     "sa",
+    "state_parts",
     "states",
 ]
 
-SCHEMA = "fedprice_0002"  # the newest migration
+SCHEMA = "fedprice_0003"  # the newest migration
 _SCHEMA_LOCK = 0x66656470  # any number, the same for all: who creates the tables on PostgreSQL
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -51,7 +53,8 @@ _POSTGRES_DEFINITIONS = """
         SELECT oid, relname, relkind, relpersistence, relrowsecurity
         FROM pg_class WHERE oid IN (
             to_regclass('accounts'), to_regclass('entries'), to_regclass('postings'),
-            to_regclass('states'), to_regclass('alembic_version')
+            to_regclass('states'), to_regclass('state_parts'), to_regclass('metrics'),
+            to_regclass('alembic_version')
         )
     )
     SELECT concat_ws(' ', 'table', relname, relkind, relpersistence, relrowsecurity,
@@ -120,8 +123,23 @@ states = sa.Table(
     _metadata,
     sa.Column("run", sa.Text, primary_key=True),
     sa.Column("done", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.LargeBinary, nullable=False),
+    sa.Column("arrays", sa.Text, nullable=False),
     sa.Column("digest", sa.Text, nullable=False),
+)
+state_parts = sa.Table(
+    "state_parts",
+    _metadata,
+    sa.Column("run", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("bytes", sa.LargeBinary, nullable=False),
+)
+measured = sa.Table(
+    "metrics",
+    _metadata,
+    sa.Column("run", sa.Text, primary_key=True),
+    sa.Column("round", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("who", sa.Text, primary_key=True),
+    sa.Column("metrics", sa.Text, nullable=False),
 )
 
 
@@ -266,6 +284,7 @@ class Database:
             (_, _, path), *_ = raw.cursor().execute("PRAGMA database_list").fetchall()
             if path:  # a new ledger, in whatever file: its log gets the same permissions
                 Path(path).chmod(PRIVATE)
+            raw.cursor().execute("PRAGMA page_size = 16384")  # of a new file: for large states
             raw.cursor().execute("PRAGMA journal_mode = WAL")
             raw.close()
         with self._engine.connect() as connection:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 from fedprice.market.canonical import content_of, key_text
 from fedprice.market.chain import chain
-from fedprice.market.database import DamagedError, accounts, entries, sa, states
+from fedprice.market.database import DamagedError, accounts, entries, sa
+from fedprice.market.states import check_states, stray_parts
 from fedprice.verify import VerificationError, check_entries
 
 if TYPE_CHECKING:
@@ -75,10 +75,11 @@ def _check_keys(connection: Connection) -> None:
 
 def _check_states(connection: Connection, books: Books) -> None:
     missing = {name for name, run in books.runs.items() if run.state}
-    for run, done, state, digest in connection.execute(sa.select(states)):
-        sound = run in missing and books.runs[run].done == done
-        if not sound or hashlib.sha256(state).hexdigest() != digest:
+    for run, done in check_states(connection):
+        if run not in missing or books.runs[run].done != done:
             raise VerificationError(f"the state of run {run!r} is damaged.")
         missing.remove(run)
     if missing:
         raise VerificationError(f"the state of run {min(missing)!r} is missing.")
+    for run in stray_parts(connection):
+        raise VerificationError(f"there are parts of a state of run {run!r}, which has none.")

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
 from fedprice.market.messages import SigningKey, require_digest, require_public_key
+from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["read_key", "read_public_key", "read_public_keys", "write_keys"]
+__all__ = [
+    "read_key",
+    "read_public_key",
+    "read_public_keys",
+    "write_keys",
+    "write_missing_keys",
+]
 
 
 def write_keys(folder: Path, clients: Iterable[str]) -> None:
@@ -26,15 +33,29 @@ def write_keys(folder: Path, clients: Iterable[str]) -> None:
     if not any(folder.iterdir()):
         folder.chmod(0o700)
     for name in ("server", *(f"client-{client}" for client in clients)):
-        key = SigningKey()
-        private = folder / f"{name}.key"
-        if private.exists():
-            raise InputError(f"{private} exists; a key is not overwritten.")
-        handle = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w") as file:
-            os.fchmod(handle, 0o600)  # whatever the umask
-            file.write(key.private.hex() + "\n")
-        (folder / f"{name}.pub").write_text(key.public.hex() + "\n")
+        _write_key(folder, name)
+
+
+def write_missing_keys(folder: Path, clients: Iterable[str]) -> None:
+    """Make the keys that a directory of keys lacks, if any."""
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    for name in ("server", *(f"client-{client}" for client in clients)):
+        if not (folder / f"{name}.pub").exists():  # which is written last
+            (folder / f"{name}.key").unlink(missing_ok=True)
+            _write_key(folder, name)
+
+
+def _write_key(folder: Path, name: str) -> None:
+    key = SigningKey()
+    private = folder / f"{name}.key"
+    if private.exists():
+        raise InputError(f"{private} exists; a key is not overwritten.")
+    handle = os.open(private, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        os.fchmod(handle, 0o600)  # whatever the umask
+        file.write(key.private.hex() + "\n")
+    with whole_file(folder / f"{name}.pub") as part:
+        part.write_text(key.public.hex() + "\n")
 
 
 def read_key(path: str | Path) -> SigningKey:

@@ -11,7 +11,6 @@ The server signs every entry.
 
 from __future__ import annotations
 
-import hashlib
 import secrets as random_bytes
 import threading
 from contextlib import contextmanager
@@ -27,8 +26,8 @@ from fedprice.market.database import (
     LedgerError,
     accounts,
     entries,
+    measured,
     sa,
-    states,
 )
 from fedprice.market.messages import (
     plain_reason,
@@ -38,7 +37,9 @@ from fedprice.market.messages import (
     require_whole,
     valid_signature,
 )
+from fedprice.market.metrics import WHO, RoundMetrics, metrics_text, require_place, round_metrics
 from fedprice.market.payouts import Rotation, require_account
+from fedprice.market.states import drop_state, read_state, write_state
 from fedprice.verify import (
     FORMAT,
     GENESIS,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from fedprice.arrays import State
     from fedprice.market.messages import Signed, SigningKey
     from fedprice.market.offers import Terms
     from fedprice.verify import Run
@@ -444,7 +446,7 @@ class Ledger:
         joined: Mapping[str, Delivered] | None = None,
         missed: Collection[str] = (),
         refused: Mapping[str, Refused] | None = None,
-        state: bytes | None = None,
+        state: State | None = None,
     ) -> None:
         """Record a round, and pay in proportion to the heads that were delivered so far.
 
@@ -458,7 +460,7 @@ class Ledger:
             Of those who drew heads: whose update was accepted, who sent nothing, and whose update
             was refused, with the reason.
         state
-            What the run needs to go on after this round; the last one is kept.
+            What the run needs to go on after this round, arrays by name; the last one is kept.
         """
         require_whole("round", round_)
         require_digest("model", model)
@@ -476,13 +478,38 @@ class Ledger:
         }
 
         def keep(connection: Connection) -> None:
-            connection.execute(states.delete().where(states.c.run == run))
-            if state is not None:
-                digest = hashlib.sha256(state).hexdigest()
-                kept = {"run": run, "done": round_ + 1, "state": state, "digest": digest}
-                connection.execute(states.insert(), kept)
+            if state is None:
+                drop_state(connection, run)
+            else:
+                write_state(connection, run, round_ + 1, state)
 
         self._write("round", [run, round_], content, keep)
+
+    def record_metrics(
+        self, run: str, round_: int, who: str, metrics: Mapping[str, float | int | list[Any]]
+    ) -> None:
+        """Record what was measured of a model; recording it again replaces it.
+
+        Metrics are kept beside the chain: no entry holds their hash, nobody signs them, and
+        `verify` neither needs nor trusts them.
+
+        Parameters
+        ----------
+        run, round_
+            The period, and how many rounds of the whole run were done: 0 is before the first.
+        who
+            What they are: "server" (the server's evaluation), "clients" (the clients' evaluation)
+            or "train" (the clients' training).
+        metrics
+            Numbers and lists of numbers by name; NaN and infinities are kept as such.
+        """
+        require_name("run", run)
+        require_place(round_, who)
+        row = {"run": run, "round": round_, "who": who, "metrics": metrics_text(metrics)}
+        own = (measured.c.run == run) & (measured.c.round == round_) & (measured.c.who == who)
+        with self._lock, self._database.writing() as connection:
+            connection.execute(measured.delete().where(own))
+            connection.execute(measured.insert(), row)
 
     def settle(self, run: str) -> None:
         """Close a run: payers get back what no round used, the treasury gets the rest.
@@ -615,20 +642,35 @@ class Ledger:
         """Return how many rounds of a run are recorded."""
         return self.run(run).done
 
-    def progress(self, run: str) -> tuple[list[dict[str, Any]], bytes | None]:
+    def rounds(self, run: str) -> list[dict[str, Any]]:
+        """Return what the entries of a run's rounds say so far."""
+        return [own.content for own in self.entries(run) if own.content["kind"] == "round"]
+
+    def progress(self, run: str) -> tuple[list[dict[str, Any]], State | None]:
         """Return the rounds of a run so far, and what it needs to go on, both of one moment."""
         self._require_run(run)
+        damaged = f"{self.name}: the state of run {run!r} is damaged."
         with self._reading() as connection:
             rounds = [e.content for e in chain(connection, run) if e.content["kind"] == "round"]
-            found = connection.execute(sa.select(states).where(states.c.run == run)).first()
+            try:
+                found = read_state(connection, run)
+            except ValueError as error:
+                raise DamagedError(damaged) from error
         if found is None:
             if rounds and rounds[-1]["state"]:
                 raise DamagedError(f"{self.name}: the state of run {run!r} is missing.")
             return rounds, None
-        state = bytes(found.state)
-        if found.done != len(rounds) or hashlib.sha256(state).hexdigest() != found.digest:
-            raise DamagedError(f"{self.name}: the state of run {run!r} is damaged.")
+        done, state = found
+        if done != len(rounds):
+            raise DamagedError(damaged)
         return rounds, state
+
+    def metrics(self, run: str) -> list[RoundMetrics]:
+        """Return what was measured in a run, the first round first; nothing proves it."""
+        query = sa.select(measured).where(measured.c.run == run)
+        with self._reading() as connection:
+            found = [round_metrics(*row) for row in connection.execute(query)]
+        return sorted(found, key=lambda own: (own.round, WHO.index(own.who)))
 
     def verify(self, *heads: str) -> Books:
         """Check the database, the chain, every payment and balance; return what is there.

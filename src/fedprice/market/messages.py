@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "ANY",
     "ModelSchema",
     "RefusedError",
     "Signed",
@@ -43,6 +44,7 @@ __all__ = [
 ]
 
 LONGEST_REASON = 200
+ANY = [-1]  # the shape of a model of bytes, whose size changes from round to round
 
 
 class RefusedError(FedpriceError):
@@ -52,6 +54,8 @@ class RefusedError(FedpriceError):
 @dataclass(frozen=True)
 class ModelSchema:
     """What an update must look like: names, shapes and types of its arrays, in order.
+
+    `buffers` says which of them are buffers: kept beside the parameters, and averaged.
 
     Examples
     --------
@@ -63,14 +67,21 @@ class ModelSchema:
     names: list[str]
     shapes: list[list[int]]
     dtypes: list[str]
+    buffers: list[bool]
 
     @classmethod
-    def of(cls, arrays: Sequence[npt.NDArray[Any]], names: Sequence[str] | None = None) -> Self:
-        """Return the schema of a model."""
+    def of(
+        cls,
+        arrays: Sequence[npt.NDArray[Any]],
+        names: Sequence[str] | None = None,
+        buffers: Sequence[bool] | None = None,
+    ) -> Self:
+        """Return the schema of a model; by default it has no buffers."""
         return cls(
             list(names) if names is not None else [f"array{i}" for i in range(len(arrays))],
             [list(array.shape) for array in arrays],
             [array.dtype.str for array in arrays],
+            [False] * len(arrays) if buffers is None else list(buffers),
         )
 
     @property
@@ -88,8 +99,9 @@ class ModelSchema:
         try:
             found = cls(**{name: part for name, part in content.items() if name != "hash"})
             shapes = [[int(side) for side in shape] for shape in found.shapes]
-            sound = found.shapes == shapes and found.content() == content
-            lengths = {len(found.names), len(found.shapes), len(found.dtypes)}
+            whole = all(type(own) is bool for own in found.buffers)
+            sound = whole and found.shapes == shapes and found.content() == content
+            lengths = {len(found.names), len(found.shapes), len(found.dtypes), len(found.buffers)}
         except (AttributeError, TypeError, ValueError) as error:
             raise InputError("`schema` is no schema of a model.") from error
         if not sound or len(lengths) != 1:
@@ -163,7 +175,7 @@ class SigningKey:
         Examples
         --------
         >>> key = SigningKey(bytes(range(32)))
-        >>> signed = key.sign(ModelSchema(["w"], [[2]], ["<f4"]))
+        >>> signed = key.sign(ModelSchema(["w"], [[2]], ["<f4"], [False]))
         >>> signed.open(ModelSchema, key.public).shapes
         [[2]]
         """

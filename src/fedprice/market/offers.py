@@ -354,7 +354,7 @@ def chosen_level(
 
     Examples
     --------
-    >>> zero, schema = "0" * 64, ModelSchema([], [], []).content()
+    >>> zero, schema = "0" * 64, ModelSchema([], [], [], []).content()
     >>> all_ = Conditions(
     ...     zero, zero, "run", "", 9, 9, "EUR", schema, zero, zero, "1", 10, zero, FOREVER
     ... )

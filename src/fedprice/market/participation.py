@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedprice.errors import InputError
 from fedprice.learning.layout import Layout
+from fedprice.market.agreement import Agreement
+from fedprice.market.ledger import DamagedError, LedgerError
+from fedprice.market.messages import ANY
+from fedprice.market.periods import next_period, run_of
 from fedprice.market.updates import arrays_hash
 from fedprice.rounds.loop import Rounds
 
@@ -17,11 +20,20 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import Arrays, FloatArray, IntArray, State
     from fedprice.market.ledger import Ledger
+    from fedprice.market.messages import ModelSchema
     from fedprice.market.run import MarketRun
     from fedprice.rounds import Aggregator, ServerStep
     from fedprice.rounds.loop import Admission
 
-__all__ = ["LedgerKeeper", "SharedCoins", "market_rounds", "state_after", "unpacked"]
+__all__ = [
+    "LedgerKeeper",
+    "SharedCoins",
+    "last_trained",
+    "layout_of",
+    "market_rounds",
+    "model_of",
+    "state_after",
+]
 
 
 class SharedCoins:
@@ -49,21 +61,14 @@ class LedgerKeeper:
 
     def restore(self) -> State | None:
         """Return what the ledger kept with the last round."""
-        kept = self._market.state
-        if kept is None:
-            return None
-        state = unpacked(kept)
-        schema = self._market.agreement.schema
-        layout = Layout(tuple(map(tuple, schema.shapes)), tuple(map(np.dtype, schema.dtypes)))
-        self._market.require_model(layout.arrays(state["model"]))
+        state, agreement = self._market.state, self._market.agreement
+        if state is not None:
+            self._market.require_model(_arrays_of(agreement.run, agreement.schema, state))
         return state
 
     def keep(self, round_: int, model: Arrays, state: Callable[[], State]) -> None:
         """Record the round."""
-        kept = io.BytesIO()
-        named: dict[str, Any] = dict(state())
-        np.savez(kept, **named)
-        self._market.close_round(arrays_hash(model), kept.getvalue())
+        self._market.close_round(arrays_hash(model), state())
 
 
 def market_rounds(
@@ -87,6 +92,7 @@ def market_rounds(
     samples = np.array([terms.samples for terms in market.agreement.terms.values()])
     loop = Rounds(
         initial,
+        layout=layout_of(market.agreement.schema),
         ids=list(market.agreement.deals),
         weight=samples / samples.sum(),
         total=market.agreement.rounds,
@@ -103,18 +109,62 @@ def market_rounds(
     return loop
 
 
+def layout_of(schema: ModelSchema) -> Layout:
+    """Return the layout of a model that a schema describes."""
+    shapes = tuple((0,) if shape == ANY else tuple(shape) for shape in schema.shapes)
+    return Layout(shapes, tuple(map(np.dtype, schema.dtypes)), tuple(schema.buffers))
+
+
 def state_after(ledger: Ledger, period: str, layout: Layout) -> State:
     """Return the state that a finished period left behind, to go on from in the next one."""
-    _, kept = ledger.progress(period)
-    if kept is None:
+    _, state = ledger.progress(period)
+    if state is None:
         raise InputError(f"period {period!r} kept no model to go on from.")
-    state = unpacked(kept)
-    if state["model"].size != layout.size:
-        raise InputError(f"period {period!r} trained another model.")
+    try:
+        layout.sized(state["model"].size)
+    except InputError as error:
+        raise InputError(f"period {period!r} trained another model.") from error
     return state
 
 
-def unpacked(kept: bytes) -> State:
-    """Return the state that a ledger kept."""
-    with np.load(io.BytesIO(kept), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+def last_trained(ledger: Ledger, run: str) -> str:
+    """Return the last period of a run of which a round is recorded; a later period is itself."""
+    runs, period = ledger.books.runs, run
+    if run != run_of(run):
+        return run
+    while (following := next_period(period)) in runs and runs[following].done:
+        period = following
+    return period
+
+
+def model_of(ledger: Ledger, period: str) -> State:
+    """Return the model after the last round of a period, as clients get it: its arrays by name.
+
+    Raises
+    ------
+    LedgerError
+        If there is no such period, if it has no model yet, or if the model is not the one whose
+        hash the ledger recorded.
+    """
+    rounds, state = ([], None) if period in ledger.books.offered else ledger.progress(period)
+    if not rounds:
+        raise LedgerError(f"run {period!r} has no model yet: none of its rounds is recorded.")
+    if state is None or "attempt" not in (ledger.opening(period) or {}):
+        raise LedgerError(f"run {period!r} kept no model: its rounds were recorded without one.")
+    schema = Agreement.load(ledger, period).schema
+    arrays = _arrays_of(period, schema, state)
+    if arrays_hash(arrays) != rounds[-1]["model"]:
+        raise DamagedError(f"the state of run {period!r} has another model.")
+    return dict(zip(schema.names, arrays, strict=True))
+
+
+def _arrays_of(period: str, schema: ModelSchema, state: State) -> Arrays:
+    """Return the model in the state of a period, as clients get it."""
+    buffers = state.get("buffers", np.zeros(0))
+    try:
+        layout = layout_of(schema).sized(state["model"].size)
+        if buffers.size != layout.buffer_size:
+            raise InputError("its buffers are of another size.")
+    except (KeyError, InputError) as error:
+        raise DamagedError(f"the state of run {period!r} has another model.") from error
+    return layout.arrays(state["model"].reshape(-1), buffers)

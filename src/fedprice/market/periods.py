@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Period",
     "Periods",
+    "is_finished",
     "measured_norms",
     "next_period",
     "period_number",
@@ -67,6 +68,14 @@ def next_period(period: str) -> str:
     return period_of(run_of(period), period_number(period) + 1)
 
 
+def is_finished(ledger: Ledger, run: str) -> bool:
+    """Return whether all rounds of a run are done, and all its periods settled."""
+    runs, done, period = ledger.books.runs, 0, run
+    while period in runs and runs[period].settled:
+        done, period = done + runs[period].done, next_period(period)
+    return done > 0 and done >= runs[run].run_rounds
+
+
 def require_period(period: str, follows: str) -> None:
     """Refuse a name that is not the one after the period before, or not that of a new run."""
     if follows and period != next_period(follows):
@@ -87,7 +96,8 @@ class Periods:
     Attributes
     ----------
     warm_up
-        Rounds of a first period at a flat level, in which norms are measured; 0 for none.
+        Rounds of a first period at a flat level, in which norms are measured; 0 for none. A number
+        below 1 is a share of the run's rounds: at least one of them, and at most all but one.
     level
         That flat level.
     every
@@ -97,16 +107,20 @@ class Periods:
     --------
     >>> Periods(warm_up=5).split(20), Periods(warm_up=5, every=6).split(20), Periods().split(20)
     ([5, 15], [5, 6, 6, 3], [20])
+    >>> Periods(warm_up=0.1).split(20), Periods(warm_up=0.1).split(3), Periods(warm_up=0.1).split(1)
+    ([2, 18], [1, 2], [1])
     """
 
-    warm_up: int = 0
+    warm_up: float = 0
     level: float = 0.5
     every: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.warm_up) is not int or self.warm_up < 0:
+        whole = type(self.warm_up) is int and self.warm_up >= 0
+        if not whole and not (type(self.warm_up) is float and 0 < self.warm_up < 1):
             raise InputError(
-                f"`warm_up` must be a whole number of rounds, at least 0; got {self.warm_up!r}."
+                f"`warm_up` must be a whole number of rounds, at least 0; got {self.warm_up!r}. "
+                "A number between 0 and 1 is a share of them."
             )
         if not (isinstance(self.level, int | float) and 0 < self.level <= 1):
             raise InputError(f"`level` must lie in (0, 1]; got {self.level!r}.")
@@ -119,12 +133,15 @@ class Periods:
         """Return the rounds of each period of a run."""
         if rounds < 1:
             raise InputError(f"a run has at least 1 round; got {rounds}.")
-        if self.warm_up >= rounds:
+        warm_up = self.warm_up
+        if not isinstance(warm_up, int):
+            warm_up = min(max(int(warm_up * rounds), 1), rounds - 1)
+        if warm_up >= rounds:
             raise InputError(
-                f"a warm-up of {self.warm_up} rounds leaves none of {rounds} to price; use fewer."
+                f"a warm-up of {warm_up} rounds leaves none of {rounds} to price; use fewer."
             )
-        parts = [self.warm_up] if self.warm_up else []
-        left = rounds - self.warm_up
+        parts = [warm_up] if warm_up else []
+        left = rounds - warm_up
         each = self.every or left
         return parts + [min(each, left - done) for done in range(0, left, each)]
 

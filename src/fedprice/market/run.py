@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from fedprice.arrays import State
     from fedprice.market.agreement import Agreement
     from fedprice.market.bargain import Bargain
     from fedprice.market.ledger import Ledger
@@ -123,6 +124,8 @@ class MarketRun:
         arrays: Sequence[npt.NDArray[Any]],
         *,
         reach: float | None = None,
+        digest: str | None = None,
+        change: Sequence[npt.NDArray[Any]] | None = None,
     ) -> bool:
         """Take an update that a client sent for this round; return whether it may be used.
 
@@ -133,11 +136,15 @@ class MarketRun:
         reach
             η E of the round, learning rate times local steps, where they are known: an update then
             shows a norm of the client's gradients.
+        digest, change
+            As for `UpdateDesk.accept`.
         """
         if client in self._joined or not self._is_asked(client):
             return False
         try:
-            norm, sketch = self._desk.accept(client, self.round, signed, arrays, base=self.model)
+            norm, sketch = self._desk.accept(
+                client, self.round, signed, arrays, base=self.model, digest=digest, change=change
+            )
         except RefusedError as error:
             self.refuse(client, str(error), signed, getattr(error, "norm", None))
             return False
@@ -177,7 +184,7 @@ class MarketRun:
             signature = signed.signature.hex()
             self.refused[client] = Refused(reason, update.arrays, known, signature)
 
-    def close_round(self, model: str, state: bytes | None = None) -> None:
+    def close_round(self, model: str, state: State | None = None) -> None:
         """Record the round with the hash of the model after it; who sent nothing has missed it."""
         missed = [n for n in self.heads() if n not in self._joined and n not in self.refused]
         joined, refused = self._joined, self.refused

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import BoolArray, IntArray
     from fedprice.learning import Clock, Task
+    from fedprice.learning.task import Updates
     from fedprice.pricing import Outcome
     from fedprice.rounds import Aggregator, History, ServerStep
 
@@ -139,7 +140,7 @@ def simulate_market(
     if aggregator is None and outcome.aggregator is not None:
         aggregator = aggregator_of(outcome.aggregator)
     aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
-    initial = task.layout.arrays(task.layout.flat(task.initial))
+    initial = task.layout.own(task.initial)
     budget = int(Fraction(micro_units(outcome.game.budget) * rounds, total))
     agreement = agree(
         ledger,
@@ -157,7 +158,7 @@ def simulate_market(
             rounds=rounds,
             run_rounds=total,
             unit=ledger.unit,
-            schema=ModelSchema.of(initial, task.names).content(),
+            schema=ModelSchema.of(initial, task.names, task.layout.buffers).content(),
             # Not the server step: a run that diverges may go on with another one.
             task=run_fingerprint(
                 task,
@@ -276,13 +277,14 @@ class _Signing:
         self._market, self._task, self._layout = market, task, task.layout
         self._keys, self._names, self._done = keys, list(keys), done
 
-    def __call__(self, round_: int, clients: IntArray, updates: npt.NDArray[Any]) -> BoolArray:
+    def __call__(self, round_: int, clients: IntArray, updates: Updates) -> BoolArray:
         market, reach = self._market, self._task.reach(self._done + round_)
         admitted = np.zeros(clients.size, np.bool_)
         for slot, n in enumerate(clients.tolist()):
-            name, arrays = self._names[n], self._layout.arrays(updates[slot])
+            buffers = None if updates.buffers is None else updates.buffers[slot]
+            name, arrays = self._names[n], self._layout.arrays(updates.values[slot], buffers)
             run, base = market.agreement.run, market.model
-            content = Update(run, name, round_, arrays_hash(arrays), base)
+            content = Update(run, name, round_, arrays_hash(arrays, update=True), base)
             admitted[slot] = market.accept(
                 name, self._keys[name].sign(content), arrays, reach=reach
             )

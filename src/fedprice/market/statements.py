@@ -67,9 +67,10 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
 
     `update_norm` is the root mean square norm of a client's accepted updates. `grad_norm` is what
     it declared, and `shown` the root mean square of the gradient norms that its updates prove,
-    where learning rate and local steps are known. `declared` is "too little" for a client that
-    shows more than it declared, and "too much" for one whose ratio of declared to shown is more
-    than four times the fleet's median: a hint, not a proof, since honest clients differ, too.
+    where learning rate and local steps are known: for SGD without momentum, and models without
+    batch normalisation. `declared` compares the two where both are there: "below shown", or "far
+    above shown" if the ratio of declared to shown is more than four times the fleet's median. It is
+    a hint, not a proof, since honest clients differ, too.
     """
     found, whole = ledger.verified()
     if run not in found.runs:
@@ -106,15 +107,15 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
     schema = {"client": pl.String, "price": MONEY, "level": pl.Float64, "agreed": MONEY}
     schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
     schema |= {"paid": MONEY} | dict.fromkeys(("update_norm", "grad_norm", "shown"), pl.Float64)
-    return _judged(pl.DataFrame(rows, schema=schema)), report
+    return _compared(pl.DataFrame(rows, schema=schema)), report
 
 
-def _judged(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the column `declared`: who declared too little or too much, as far as updates show."""
+def _compared(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add the column `declared`: how the declared norm compares with the one that updates show."""
     ratio = pl.col("grad_norm") / pl.col("shown")
-    little = pl.when(ratio < 1).then(pl.lit("too little"))
-    much = little.when(ratio > OVER * ratio.median()).then(pl.lit("too much"))
-    return rows.with_columns(much.otherwise(pl.lit(None, pl.String)).alias("declared"))
+    below = pl.when(ratio < 1).then(pl.lit("below shown"))
+    above = below.when(ratio > OVER * ratio.median()).then(pl.lit("far above shown"))
+    return rows.with_columns(above.otherwise(pl.lit(None, pl.String)).alias("declared"))
 
 
 def _root_mean_square(values: list[float]) -> float | None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice.arrays import in_parts
 from fedprice.market.messages import (
+    ANY,
     RefusedError,
     Signed,
     require_hash,
@@ -33,7 +37,9 @@ __all__ = [
     "NormRefusedError",
     "Update",
     "UpdateDesk",
+    "array_digest",
     "arrays_hash",
+    "hash_of",
     "norm_cap",
     "shown_grad_norm",
     "sketch_of",
@@ -42,7 +48,8 @@ __all__ = [
 LARGEST_NORM = 1e150  # of any update: squares of larger numbers overflow
 SLACK = 2.0  # how far an update's norm may exceed what the declared or measured norm implies
 SAME = 1e-6  # two updates whose norms and projections differ by less, relative to the norm: copies
-PROJECTIONS, WIDTH, PIECE = 3, 64, 1 << 16  # of a sketch; a piece fits into a core's cache
+HASHED = 1 << 22  # bytes of an array that are hashed in one go
+PROJECTIONS, WIDTH, PIECE = 3, 1 << 12, 1 << 16  # of a sketch; a piece fits into a core's cache
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,8 @@ class Update:
     run, client, round
         The period's name, the client's, and the round, counted from 0.
     arrays, base
-        The digests of the update's arrays, and of the model that it started from.
+        The hash of what is sent, the new weights or new − old; and that of the model that the
+        client started from.
     """
 
     run: str
@@ -90,22 +98,42 @@ class NormRefusedError(RefusedError):
         self.norm = norm
 
 
-def arrays_hash(arrays: Sequence[npt.NDArray[Any]]) -> str:
-    """Return the SHA-256 of arrays: their types, shapes and bytes, in order."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}\0".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
+def arrays_hash(arrays: Sequence[npt.NDArray[Any]], *, update: bool = False) -> str:
+    """Return the hash of a model, or of an update new − old: of its arrays' digests, in order."""
+    return hash_of([array_digest(array) for array in arrays], update=update)
+
+
+def hash_of(digests: Sequence[bytes], *, update: bool = False) -> str:
+    """Return the hash of a model, or of an update, from the digests of its arrays."""
+    # An update and a model with the same numbers differ: nobody can pass one off as the other.
+    return hashlib.sha256(b"update" * update + b"".join(digests)).hexdigest()
+
+
+def array_digest(array: npt.NDArray[Any]) -> bytes:
+    """Return the SHA-256 of an array's type, shape and bytes.
+
+    Of an array above 4 MiB, the digests of its pieces of that size stand for its bytes, so that
+    several cores can work on them.
+    """
+    head = f"{array.dtype.str}{array.shape}\0".encode()
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if flat.size <= HASHED:
+        digest = hashlib.sha256(head)
+        digest.update(flat.data)
+        return digest.digest()
+    pieces = [flat[start : start + HASHED].data for start in range(0, flat.size, HASHED)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        parts = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
+        return hashlib.sha256(head + b"".join(parts)).digest()
 
 
 @lru_cache(maxsize=8)
 def _signs(what: str, count: int) -> FloatArray:
-    """Return fixed signs, shape (count, PROJECTIONS); those of a smaller count are its first."""
+    """Return fixed signs, shape (PROJECTIONS, count); those of a smaller count are its first."""
     stream = hashlib.shake_256(f"fedprice sketch {what}".encode())
     bits = np.frombuffer(stream.digest(-(-count * PROJECTIONS // 8)), np.uint8)
     signs = np.where(np.unpackbits(bits)[: count * PROJECTIONS], 1.0, -1.0)
-    return signs.reshape(count, PROJECTIONS)
+    return np.ascontiguousarray(signs.reshape(count, PROJECTIONS).T)
 
 
 def sketch_of(arrays: Sequence[npt.NDArray[Any]]) -> Accepted:
@@ -118,25 +146,34 @@ def sketch_of(arrays: Sequence[npt.NDArray[Any]]) -> Accepted:
     Examples
     --------
     >>> sketch_of([np.array([3.0, 4.0])])
-    Accepted(norm=5.0, sketch='5,1.4,1.4,-1.4')
+    Accepted(norm=5.0, sketch='5,-1.4,0.2,1.4')
     """
-    squares, sums = 0.0, np.zeros(PROJECTIONS)
     pieces = [
         flat[start : start + PIECE]
         for flat in (np.ascontiguousarray(array).reshape(-1) for array in arrays)
         for start in range(0, flat.size, PIECE)
     ]
-    columns, rows = _signs("columns", WIDTH), _signs("rows", PIECE // WIDTH)
-    # A sign is that of its column times that of its row times that of its piece: as good as
-    # independent signs for telling updates apart, and there are far fewer of them.
-    outer = _signs("pieces", len(pieces))
+    # A number's sign is that of its place, modulo WIDTH, times that of its piece: as good as
+    # independent signs for telling updates apart, and most of the work is plain additions.
+    inner, outer = _signs("places", WIDTH), _signs("pieces", len(pieces))
+
+    def look(part: slice) -> list[tuple[float, FloatArray]]:
+        table, found = np.empty((PIECE // WIDTH, WIDTH)), []
+        with np.errstate(over="ignore", invalid="ignore"):
+            for piece in pieces[part]:
+                rows = table[: -(-piece.size // WIDTH)]
+                rows.reshape(-1)[piece.size :] = 0.0
+                rows.reshape(-1)[: piece.size] = piece
+                square = np.vecdot(rows, rows).sum()  # rows are too short for BLAS's own threads
+                found.append((float(square), np.vecdot(inner, rows.sum(axis=0))))
+        return found
+
+    seen = [own for part in in_parts(len(pieces), look, each=PIECE) for own in part]
+    squares, sums = 0.0, np.zeros(PROJECTIONS)
     with np.errstate(over="ignore", invalid="ignore"):
-        for sign, piece in zip(outer, pieces, strict=True):
-            table = np.zeros(-(-piece.size // WIDTH) * WIDTH)
-            table[: piece.size] = piece
-            squares += float(table @ table)
-            table = table.reshape(-1, WIDTH) @ columns
-            sums += sign * (table * rows[: len(table)]).sum(axis=0)
+        for sign, (square, projected) in zip(outer.T, seen, strict=True):
+            squares += square
+            sums += sign * projected
     norm = math.sqrt(squares) if math.isfinite(squares) else math.inf
     relative = sums / norm if 0 < norm < math.inf else sums
     return Accepted(norm, ",".join(f"{x:.9g}" for x in (norm, *relative.tolist())))
@@ -199,7 +236,7 @@ class UpdateDesk:
     >>> key, model, update = SigningKey(), [np.zeros(3, np.float32)], [np.ones(3, np.float32)]
     >>> keys, base = {"alice": key.public}, arrays_hash(model)
     >>> desk = UpdateDesk("run-1", ModelSchema.of(update), keys, caps={"alice": 10.0})
-    >>> signed = key.sign(Update("run-1", "alice", 0, arrays_hash(update), base))
+    >>> signed = key.sign(Update("run-1", "alice", 0, arrays_hash(update, update=True), base))
     >>> round(desk.accept("alice", 0, signed, update, base=base).norm, 3)
     1.732
     >>> desk.accept("alice", 0, signed, update, base=base)
@@ -231,6 +268,8 @@ class UpdateDesk:
         arrays: Sequence[npt.NDArray[Any]],
         *,
         base: str,
+        digest: str | None = None,
+        change: Sequence[npt.NDArray[Any]] | None = None,
     ) -> Accepted:
         """Return norm and sketch of an update that may touch the model; refuse it otherwise.
 
@@ -241,7 +280,10 @@ class UpdateDesk:
         signed, arrays
             What came.
         base
-            The digest of the model that the round started from.
+            The hash of the model that the round started from.
+        digest, change
+            The hash of what came, and new − old of the model's parameters; by default `arrays` are
+            an update.
 
         Raises
         ------
@@ -264,16 +306,24 @@ class UpdateDesk:
         for name, shape, dtype, array in zip(
             self.schema.names, self.schema.shapes, self.schema.dtypes, arrays, strict=True
         ):
-            if list(array.shape) != shape or array.dtype.str != dtype:
+            fits = list(array.shape) == shape or (shape == ANY and array.ndim == 1)
+            if not fits or array.dtype.str != dtype:
                 raise RefusedError(
                     f"{name} is {array.dtype.str} of shape {array.shape}, not {dtype} of shape "
                     f"{tuple(shape)}."
                 )
-        if arrays_hash(arrays) != update.arrays:
+        if (digest or arrays_hash(arrays, update=True)) != update.arrays:
             raise RefusedError("its arrays are not the ones that were signed.")
-        if not all(np.isfinite(array).all() for array in arrays):
+        own = zip(arrays, self.schema.buffers, strict=True)
+        parts = [array for array, is_buffer in own if not is_buffer] if change is None else change
+        found = sketch_of(parts)
+        if ANY in self.schema.shapes and found.norm:
+            found = found._replace(norm=1.0)  # bytes have no length: all count alike
+        # A finite norm has finite numbers behind it; buffers are few.
+        looked_at = [a for a, kept in zip(arrays, self.schema.buffers, strict=True) if kept]
+        looked_at += [] if found.norm < math.inf else parts
+        if not all(np.isfinite(array).all() for array in looked_at):
             raise RefusedError("it is not finite.")
-        found = sketch_of(arrays)
         if not found.norm:
             raise RefusedError("it changes nothing.")
         cap = self.caps.get(client, math.inf)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from fedprice.arrays import in_parts
 from fedprice.errors import DivergedError
 from fedprice.learning.layout import Layout
 from fedprice.rounds.aggregation.base import Arrivals
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
     from fedprice.rounds.participation import Participation
     from fedprice.rounds.server_step import ServerStep
 
-    # (round, clients, their flat updates) → which of them may touch the model.
-    Admission = Callable[[int, IntArray, npt.NDArray[Any]], BoolArray]
+    # (round, clients, their updates) → which of them may touch the model.
+    Admission = Callable[[int, IntArray, Updates], BoolArray]
 
 ALARM, EXPLODED = 10.0, 100.0  # times its start that a loss must reach to be called so
 
-__all__ = ["Keeper", "Round", "Rounds"]
+__all__ = ["Keeper", "Round", "Rounds", "group"]
 
 
 class Keeper(Protocol):
@@ -72,6 +73,8 @@ class Rounds:
     ----------
     initial
         The model to start from.
+    layout
+        How its arrays become flat vectors, and which of them are buffers; inferred by default.
     ids, weight
         The clients' names and their shares of the data, a_n.
     total
@@ -89,8 +92,9 @@ class Rounds:
     ----------
     done
         Rounds done.
-    vector, model
-        The model as the server keeps it, flat, 64 bits; and as clients get it.
+    vector, buffers, model
+        The model as the server keeps it, flat, 64 bits, parameters and buffers apart; and as
+        clients get it.
     notes
         What whoever drives the loop wants kept with its state, by name.
     record
@@ -102,6 +106,7 @@ class Rounds:
         self,
         initial: Arrays,
         *,
+        layout: Layout | None = None,
         ids: Sequence[str],
         weight: FloatArray,
         total: int,
@@ -111,12 +116,14 @@ class Rounds:
         admit: Admission | None = None,
         keeper: Keeper | None = None,
     ) -> None:
-        self.layout = Layout.of(initial)
+        self.layout = layout or Layout.of(initial)
+        self.layout = self.layout.sized(sum(a.size for a in self.layout.parameters(initial)))
         self.ids, self.weight, self.total = ids, weight, total
         self.participation, self.aggregator = participation, aggregator
         self.server_step, self.admit, self.keeper = server_step, admit, keeper
         self.done, self.vector = 0, self.layout.flat(initial)
-        self.model = self.layout.arrays(self.vector)
+        self.buffers = self.layout.flat_buffers(initial)
+        self.model = self.layout.arrays(self.vector, self.buffers)
         self._aggregated = aggregator.start(weight.size, self.layout.size)
         self._stepped = server_step.start(self.layout.size)
         self.notes: State = {}
@@ -142,6 +149,7 @@ class Rounds:
             "step": self._stepped,
         }
         state = {"model": self.vector, "done": np.array([self.done]), "how": self._how}
+        state |= {"buffers": self.buffers} if self.buffers.size else {}
         for group, arrays in groups.items():
             state |= {f"{group}.{name}": array for name, array in arrays.items()}
         return state
@@ -152,10 +160,10 @@ class Rounds:
 
     def restore(self, state: State) -> None:
         """Go on from what `state` returned; another aggregator or server step starts anew."""
-        self.record, self.notes = _group(state, "record"), _group(state, "notes")
+        self.record, self.notes = group(state, "record"), group(state, "notes")
         self.done = int(state["done"][0])
         if state["how"][0] == self._how[0]:
-            self._aggregated = _group(state, "aggregator")
+            self._aggregated = group(state, "aggregator")
         self.follow(state)
 
     def follow(self, state: State) -> None:
@@ -163,10 +171,11 @@ class Rounds:
 
         A server step of another kind starts anew, too.
         """
-        self.vector = state["model"]
-        self.model = self.layout.arrays(self.vector)
+        self.vector, self.buffers = state["model"], state.get("buffers", np.zeros(0))
+        self.layout = self.layout.sized(self.vector.size)
+        self.model = self.layout.arrays(self.vector, self.buffers)
         if state["how"][1] == self._how[1]:
-            self._stepped = _group(state, "step")
+            self._stepped = group(state, "step")
 
     def begin(self) -> Round:
         """Draw the coins of the next round."""
@@ -197,7 +206,8 @@ class Round:
         self.length = 0.0
         self._expected = self.heads
         self._collector: Collector | None = None
-        self._proposed: tuple[FloatArray, State, Arrays] | None = None
+        self._buffers, self._buffer_weight = np.zeros(rounds.layout.buffer_size), 0.0
+        self._proposed: tuple[FloatArray, FloatArray, State, Arrays] | None = None
 
     def expect(self, clients: IntArray) -> None:
         """Say whose updates are on their way, in rising order; by default those of all heads."""
@@ -215,15 +225,16 @@ class Round:
 
     def arrive(self, clients: IntArray, updates: Updates) -> BoolArray:
         """Take the updates of some clients, in rising order; return which of them were admitted."""
-        rounds, values = self._rounds, updates.values
+        rounds, values, buffers = self._rounds, updates.values, updates.buffers
         squares, largest = updates.squares, updates.largest
         admitted = np.ones(clients.size, np.bool_)
         if rounds.admit is not None:
-            admitted = rounds.admit(self.number, clients, values)
+            admitted = rounds.admit(self.number, clients, updates)
             if not admitted.all():
                 clients, values = clients[admitted], values[admitted]
                 squares = None if squares is None else squares[admitted]
                 largest = None if largest is None else largest[admitted]
+                buffers = None if buffers is None else buffers[admitted]
         if not clients.size:
             return admitted
         own = np.einsum("ij,ij->i", values, values).astype(np.float64)
@@ -232,6 +243,10 @@ class Round:
             own = np.einsum("ij,ij->i", values, values, dtype=np.float64)
         self._collecting().add(clients, values)
         weights = rounds.weight[clients] / self._probability[clients]
+        if buffers is not None:
+            for weight, own_buffers in zip(weights.tolist(), buffers, strict=True):
+                self._buffers += weight * own_buffers  # one after the other: parts change no bit
+                self._buffer_weight += weight
         at = int(weights.argmax())
         if weights[at] > self._largest:
             self._largest, self._heaviest = float(weights[at]), int(clients[at])
@@ -256,17 +271,39 @@ class Round:
         DivergedError
             If the model would no longer be finite.
         """
-        return self._propose()[2]
+        return (self._proposed or self._propose())[3]
 
-    def _propose(self) -> tuple[FloatArray, State, Arrays]:
+    def _propose(self) -> tuple[FloatArray, FloatArray, State, Arrays]:
         rounds, estimate = self._rounds, self._collecting().finish()
         change, stepped = rounds.server_step.change(rounds._stepped, estimate)
-        vector = rounds.vector + change
-        if not rounds.layout.holds(vector):
+        vector = np.empty_like(rounds.vector)
+        in_parts(
+            vector.size, lambda part: np.add(rounds.vector[part], change[part], out=vector[part])
+        )
+        # Unbiased weights do not add up to 1, and running statistics are no steps: a variance
+        # would become negative. Buffers are averaged over whoever joined.
+        buffers = self._buffers / self._buffer_weight if self._buffer_weight else rounds.buffers
+        if not rounds.layout.holds(vector, buffers):
             raise DivergedError(self.blame("the model is no longer finite"))
-        self.length = math.sqrt(change @ change)
-        self._proposed = vector, stepped, rounds.layout.arrays(vector)
+        squares = in_parts(change.size, lambda part: np.einsum("i,i->", change[part], change[part]))
+        self.length = math.sqrt(sum(squares))
+        self._proposed = vector, buffers, stepped, rounds.layout.arrays(vector, buffers)
         return self._proposed
+
+    def take(self, model: Arrays) -> None:
+        """Propose a model that somebody else made of the updates that were admitted.
+
+        Raises
+        ------
+        DivergedError
+            If it is not finite.
+        """
+        rounds = self._rounds
+        layout = rounds.layout.sized(sum(array.size for array in rounds.layout.parameters(model)))
+        vector, buffers = layout.flat(model), layout.flat_buffers(model)
+        if not layout.holds(vector, buffers):
+            raise DivergedError(self.blame("the model is no longer finite"))
+        self._proposed = vector, buffers, rounds._stepped, layout.arrays(vector, buffers)
 
     def judge(self, start: float, loss: float, after: int) -> str | None:
         """Return a line that blames this round if the loss rose far above its start.
@@ -295,7 +332,9 @@ class Round:
     def close(self) -> None:
         """Take the step, and record the round."""
         rounds = self._rounds
-        rounds.vector, rounds._stepped, rounds.model = self._proposed or self._propose()
+        proposed = self._proposed or self._propose()
+        rounds.vector, rounds.buffers, rounds._stepped, rounds.model = proposed
+        rounds.layout = rounds.layout.sized(rounds.vector.size)
         rounds._aggregated = self._collecting().state()
         self._record()
         rounds.done = self.number + 1
@@ -327,6 +366,7 @@ class Round:
         )
 
 
-def _group(state: State, name: str) -> State:
+def group(state: State, name: str) -> State:
+    """Return what a state holds under a name."""
     start = f"{name}."
     return {k[len(start) :]: array for k, array in state.items() if k.startswith(start)}

@@ -123,6 +123,7 @@ def simulate(
         saved = Checkpoint(Path(checkpoint), what)
     loop = Rounds(
         task.initial,
+        layout=task.layout,
         ids=task.ids,
         weight=task.weight,
         total=rounds,

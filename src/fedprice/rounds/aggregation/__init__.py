@@ -10,6 +10,7 @@ from fedprice.rounds.aggregation.difference import Difference
 from fedprice.rounds.aggregation.fedavg import FedAvg
 from fedprice.rounds.aggregation.hajek import Hajek
 from fedprice.rounds.aggregation.horvitz_thompson import HorvitzThompson
+from fedprice.rounds.aggregation.outside import Outside
 from fedprice.rounds.aggregation.trotter_tukey import TrotterTukey
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "FedAvg",
     "Hajek",
     "HorvitzThompson",
+    "Outside",
     "TrotterTukey",
     "aggregator_of",
     "usual_aggregator",

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedprice.arrays import State
+from fedprice.arrays import State, in_parts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedprice.arrays import FloatArray, IntArray
+
+BLOCK = 1 << 15  # numbers that are scaled and added while they are in a core's cache
 
 __all__ = ["Aggregator", "Arrivals", "Collector", "State", "WeightedSum"]
 
@@ -37,7 +39,10 @@ class Arrivals(NamedTuple):
 
 
 class Collector(Protocol):
-    """Takes the updates of one round, in as many parts as they come in."""
+    """Takes the updates of one round, in as many parts as they come in.
+
+    What was added may be overwritten afterwards: whoever needs it later copies it.
+    """
 
     def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
         """Take updates w_n − w that may be used, shape (len(clients), size), clients rising."""
@@ -71,10 +76,16 @@ class WeightedSum:
 
     def __init__(self, size: int) -> None:
         self.total = np.zeros(size)
-        self._scaled = np.empty(size)
 
     def add(self, factors: FloatArray, updates: npt.NDArray[Any]) -> None:
         """Add some updates, each with its factor."""
         for factor, update in zip(factors, updates, strict=True):
-            np.multiply(update, factor, out=self._scaled)
-            self.total += self._scaled
+
+            def add(part: slice, factor: float = factor, update: Any = update) -> None:
+                scaled = np.empty(min(BLOCK, part.stop - part.start))
+                for start in range(part.start, part.stop, BLOCK):
+                    own = slice(start, min(start + BLOCK, part.stop))
+                    some = np.multiply(update[own], factor, out=scaled[: own.stop - start])
+                    self.total[own] += some
+
+            in_parts(update.size, add)

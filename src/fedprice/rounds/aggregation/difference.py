@@ -50,7 +50,7 @@ class _Changes:
         # What is kept of an update in double precision is a rounded one: the sum must be of that.
         kept = updates.astype(last.dtype, copy=False)
         self._moved.add(weight, np.subtract(kept, last, dtype=updates.dtype))
-        self._seen.append((clients, updates))
+        self._seen.append((clients, np.array(kept)))
 
     def finish(self) -> FloatArray:
         return self._step.total + self._expected

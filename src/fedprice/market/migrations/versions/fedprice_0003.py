@@ -1,12 +1,13 @@
-"""Accounts, entries with their postings, and the state that a run resumes from.
+"""Accounts, entries with their postings, the states that runs resume from, and metrics.
 
-There is no way from fedprice_0001: its entries are of another format, and nobody signed them.
+There is no way from earlier schemas: the entries of fedprice_0001 are of another format, and nobody
+signed them; fedprice_0002 kept each state as one value, of which SQLite refuses large ones.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "fedprice_0002"
+revision = "fedprice_0003"
 down_revision = None
 
 
@@ -42,8 +43,21 @@ def upgrade() -> None:
         "states",
         sa.Column("run", sa.Text, primary_key=True),
         sa.Column("done", sa.BigInteger, nullable=False),
-        sa.Column("state", sa.LargeBinary, nullable=False),
+        sa.Column("arrays", sa.Text, nullable=False),
         sa.Column("digest", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "state_parts",
+        sa.Column("run", sa.Text, primary_key=True),
+        sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("bytes", sa.LargeBinary, nullable=False),
+    )
+    op.create_table(
+        "metrics",
+        sa.Column("run", sa.Text, primary_key=True),
+        sa.Column("round", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("who", sa.Text, primary_key=True),
+        sa.Column("metrics", sa.Text, nullable=False),
     )
     if op.get_bind().dialect.name == "sqlite":
         for table in ("entries", "postings"):
