@@ -1,8 +1,7 @@
-"""`ParticipationMod`: the client's side of the market, in three lines of a Flower app.
+"""`ParticipationMod`: the client's side of the market, in one line of a Flower app.
 
-    market = ParticipationMod(client)          # client: Context → Client
-    app = ClientApp(mods=[market])
-    market.answer(app)                         # the server's questions
+    app = ClientApp()
+    ParticipationMod(client).answer(app)          # client: Context → Client
 
 It answers offers with the level that suits the client best, one at a time of each server, reveals
 its coin secret when all commitments are recorded, trains only when its own coin shows heads, and
@@ -15,25 +14,24 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from flwr.app import Message, RecordDict
 
-from fedprice.errors import FedpriceError
+from fedprice.errors import FedpriceError, InputError
 from fedprice.flower.evidence import kept_evidence
 from fedprice.flower.wire import (
     MARKET,
     Profile,
     Question,
-    arrays_of,
     declined,
+    hash_of_record,
     market_fields,
     market_record,
     signed_fields,
     signed_of,
     the_arrays,
-    to_record,
 )
 from fedprice.game import profit_at
 from fedprice.market.agreement import conditions_of
@@ -50,7 +48,7 @@ from fedprice.market.offers import (
     answer,
     chosen_level,
 )
-from fedprice.market.updates import Update, arrays_hash
+from fedprice.market.updates import Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +57,6 @@ if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.clientapp import ClientApp
 
-    from fedprice.arrays import Arrays
     from fedprice.flower.evidence import Evidence
     from fedprice.market.messages import SigningKey
 
@@ -69,6 +66,8 @@ __all__ = ["PILOT", "Client", "ParticipationMod"]
 
 _log = logging.getLogger("flwr")
 
+ANSWERS = "_fedprice_answers"  # of an app's class: it takes part in a market
+SECURE = {"secagg_mod", "secaggplus_mod"}  # Flower's mods of secure aggregation
 PILOT = "fedprice-pilot"  # a node's own setting: train without a market, for pilots in one process
 
 
@@ -114,15 +113,18 @@ class Client:
 
 
 class ParticipationMod:
-    """A mod that lets a ClientApp take part in a market.
+    """Lets a ClientApp take part in a market.
+
+    Whatever other mods the app has, this one is the outermost: what it signs is what leaves. It may
+    stand in `ClientApp(mods=[…])` or not.
 
     Parameters
     ----------
     client
         Who this client is, from its Flower context (node and run configuration).
     returns
-        What the app's train function returns: new "weights", as usual with Flower, from which the
-        mod subtracts the old ones; or the "update" itself.
+        What the app's train function returns: new "weights", as usual with Flower; or the "update"
+        new − old, with the new values of buffers.
     """
 
     def __init__(
@@ -134,17 +136,35 @@ class ParticipationMod:
         self._client, self._returns = client, returns
 
     def answer(self, app: ClientApp) -> None:
-        """Let an app answer the market's questions, from who it is to its coin secret."""
-        app.query("profile")(self._guarded(self._profile))
-        app.query("offer")(self._guarded(self._offer))
-        app.query("reveal")(self._guarded(self._reveal))
-        app.query("receipt")(self._guarded(self._receipt))
+        """Let an app answer the market's questions, and train only when its coin shows heads."""
+        if SECURE & {getattr(mod, "__name__", "") for mod in getattr(app, "_mods", ())}:
+            raise InputError(
+                "secure aggregation hides each update from the server, which could then neither "
+                "check nor weigh nor pay it; leave the mod out (docs/flower.md)."
+            )
+        questions = {
+            "query.profile": self._guarded(self._profile),
+            "query.offer": self._guarded(self._offer),
+            "query.reveal": self._guarded(self._reveal),
+            "query.receipt": self._guarded(self._receipt),
+        }
+        plain = type(app)
+        if getattr(plain, ANSWERS, False):
+            raise InputError("this app answers the market already; call `answer` once.")
+        train = self._guarded(lambda m, c: self._train(m, c, partial(plain.__call__, app)))
+
+        def call(own: ClientApp, message: Message, context: Context) -> Message:
+            kind = message.metadata.message_type
+            if kind.partition(".")[0] == "train":
+                return train(message, context)
+            return questions.get(kind, partial(plain.__call__, own))(message, context)
+
+        # The app itself, and not a mod among others: mods that change what is sent come before.
+        app.__class__ = type(plain.__name__, (plain,), {"__call__": call, ANSWERS: True})
 
     def __call__(self, message: Message, context: Context, call_next: Next) -> Message:
-        """Train only if the client's coin shows heads, and sign the update."""
-        if message.metadata.message_type.partition(".")[0] != "train":
-            return call_next(message, context)
-        return self._guarded(lambda m, c: self._train(m, c, call_next))(message, context)
+        """Do nothing: `answer` does all of it."""
+        return call_next(message, context)
 
     @staticmethod
     def _guarded(handle: Next) -> Next:
@@ -223,42 +243,34 @@ class ParticipationMod:
     def _train(self, message: Message, context: Context, call_next: Next) -> Message:
         own = self._client(context)
         if context.node_config.get(PILOT):
-            reply, _ = self._update(message, context, call_next)
+            reply = self._trained(message, context, call_next)
             if not reply.has_error():
-                reply.content[MARKET] = market_record(client=own.name, samples=own.samples)
+                reply.content[MARKET] = market_record(
+                    client=own.name, samples=own.samples, returns=self._returns
+                )
             return reply
-        base = arrays_hash(arrays_of(the_arrays(message.content)))
+        base = hash_of_record(the_arrays(message.content))
         run, round_ = self._called(own, message, context, base)
-        reply, update = self._update(message, context, call_next)
-        if reply.has_error():
-            return reply
-        signed = own.key.sign(Update(run, own.name, round_, arrays_hash(update), base))
-        reply.content[MARKET] = market_record(**signed_fields("update", signed))
+        reply = self._trained(message, context, call_next)
+        if not reply.has_error():
+            sent = hash_of_record(the_arrays(reply.content), update=self._returns == "update")
+            signed = own.key.sign(Update(run, own.name, round_, sent, base))
+            reply.content[MARKET] = market_record(
+                returns=self._returns, **signed_fields("update", signed)
+            )
         return reply
 
-    def _update(
-        self, message: Message, context: Context, call_next: Next
-    ) -> tuple[Message, Arrays]:
-        """Return the app's reply, its arrays new − old, and these arrays."""
+    @staticmethod
+    def _trained(message: Message, context: Context, call_next: Next) -> Message:
+        """Return the app's reply, if its arrays have the names that they should have."""
+        names = list(the_arrays(message.content).keys())  # an app may change what it was sent
+        message.content.pop(MARKET, None)  # some mods want one ConfigRecord, the app's
         reply = call_next(message, context)
         if not isinstance(reply, Message):
             raise RefusedError("the app's train function returned no message.")
-        if reply.has_error():
-            return reply, []
-        record, given = the_arrays(reply.content), the_arrays(message.content)
-        if list(record.keys()) != list(given.keys()):
+        if not reply.has_error() and list(the_arrays(reply.content).keys()) != names:
             raise RefusedError("the app returned arrays of other names than it was given.")
-        update = arrays_of(record)
-        if self._returns == "weights":
-            old = arrays_of(given)
-            if [array.shape for array in update] != [array.shape for array in old]:
-                raise RefusedError("the app returned other arrays than it was given.")
-            update = [
-                np.asarray(new - w, dtype=w.dtype) for new, w in zip(update, old, strict=True)
-            ]
-            named = next(iter(reply.content.array_records))
-            reply.content[named] = to_record(list(given.keys()), update)
-        return reply, update
+        return reply
 
     def _called(
         self, own: Client, message: Message, context: Context, base: str
@@ -364,7 +376,7 @@ def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
             f"{own.most_payment:.6f}."
         )
     profit = profit_at(level / LEVEL_ONE, price, own.cost, own.cost_exponent)
-    if own.value == 0 and profit < -1 / MICRO:
+    if not own.value * float(offer.impact) and profit < -1 / MICRO:
         raise RefusedError(
             f"it declines: at the least level of {level / LEVEL_ONE:.4f} the offer costs it more "
             "than it pays."

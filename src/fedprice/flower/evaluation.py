@@ -1,4 +1,7 @@
-"""How a model on Flower is judged: by its clients, and by the loss that the server finds."""
+"""How a model on Flower is judged: by its clients' metrics, and by the loss that the server finds.
+
+Metrics are averaged as Flower averages them, by the clients' numbers of examples.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +15,68 @@ from flwr.app import MetricRecord
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import numpy.typing as npt
     from flwr.app import Message
 
     from fedprice.market.offers import Terms
     from fedprice.rounds.loop import Round, Rounds
 
-__all__ = ["LossWatch", "mean_metrics"]
+__all__ = ["LossWatch", "mean_metrics", "metrics_of", "tell_unusual"]
 
 _log = logging.getLogger("flwr")
+
+MOST = 1e15  # examples that a client may say it used
+EXAMPLES = "num-examples"  # the metric that Flower weights by
+Value = int | float | list[int] | list[float]
 
 
 def mean_metrics(
     answers: Iterable[tuple[str, Message]], terms: Mapping[str, Terms]
 ) -> MetricRecord | None:
-    """Return the clients' metrics, weighted by the samples that they agreed on."""
-    sums: dict[str, float] = {}
+    """Return the clients' metrics, weighted by their numbers of examples; None if there are none.
+
+    Numbers and lists of numbers are averaged; a metric that one client lacks is averaged over the
+    others. A client that does not say how many examples it used counts with the samples that it
+    agreed on.
+    """
+    sums: dict[str, npt.NDArray[np.float64]] = {}
     weights: dict[str, float] = {}
     for client, reply in answers:
         if reply.has_error():
+            _log.info("\t> Received error in reply from %s: %.200r", client, reply.error.reason)
             continue
-        for record in reply.content.metric_records.values():
-            for name, value in record.items():
-                if isinstance(value, int | float) and math.isfinite(value):
-                    weight = terms[client].samples
-                    sums[name] = sums.get(name, 0.0) + weight * value
-                    weights[name] = weights.get(name, 0.0) + weight
+        found = metrics_of(reply)
+        weight = found.pop(EXAMPLES, None)
+        if not (isinstance(weight, int | float) and 0 <= weight < MOST):
+            weight = terms[client].samples
+        for name, value in found.items():
+            try:
+                own = np.asarray(value, np.float64)
+            except OverflowError:  # a whole number beyond all floats
+                own = np.asarray(math.inf)
+            if name in sums and own.shape != sums[name].shape:
+                _log.warning("the metric %r of %s is of another length; left out", name, client)
+                continue
+            sums[name] = sums.get(name, np.zeros(own.shape)) + weight * own
+            weights[name] = weights.get(name, 0.0) + weight
     means = MetricRecord()
     for name, total in sums.items():
         if weights[name]:
-            means[name] = total / weights[name]
+            means[name] = (total / weights[name]).tolist()
     return means or None
+
+
+def metrics_of(reply: Message) -> dict[str, Value]:
+    """Return all metrics of a reply."""
+    records = reply.content.metric_records.values()
+    return {name: value for record in records for name, value in record.items()}
+
+
+def tell_unusual(what: str, metrics: MetricRecord | None) -> None:
+    """Warn of metrics that are not finite: they are reported as they are."""
+    for name, value in (metrics or {}).items():
+        if not np.isfinite(np.asarray(value, np.float64)).all():
+            _log.warning("%s: the metric %r is not finite: %s", what, name, value)
 
 
 class LossWatch:
@@ -62,7 +97,7 @@ class LossWatch:
         elif self._start is None:
             self._start = float(loss)
         loop.notes["first_loss"] = np.array([self._start])
-        if round_ is not None:
+        if round_ is not None and math.isfinite(self._start):  # else there is nothing to rise from
             alarm = round_.judge(self._start, float(loss), server_round)
             if alarm is not None:
                 _log.warning("%s", alarm)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+import httpx
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import InputError
+from fedprice.flower.grid import failed_inside, repeat_failed_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from flwr.serverapp import Grid
 
 __all__ = ["Exchange", "Limits"]
+
+_log = logging.getLogger("flwr")  # where a Flower app says what happens
+_Result = TypeVar("_Result")
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to reach a SuperLink that fails
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,21 @@ class Exchange:
     timeout: float
     at_once: int
 
+    def online(self, grid: Grid) -> set[int]:
+        """Return the nodes that are there now."""
+        repeat_failed_requests(grid)
+        return set(_repeated(grid.get_node_ids, time.monotonic() + self.timeout))
+
+    def push(self, grid: Grid, message: Message) -> bool:
+        """Send one message; return whether it is under way."""
+        until = time.monotonic() + self.timeout
+        return any(_repeated(partial(grid.push_messages, [message]), until))
+
+    def pull(self, grid: Grid, messages: Iterable[str]) -> Iterable[Message]:
+        """Return the replies to some messages that are there now."""
+        until = time.monotonic() + self.timeout
+        return _repeated(partial(grid.pull_messages, [*messages]), until)
+
     def message(self, content: RecordDict, node: int, kind: str, group: str) -> Message:
         """Return a message to a node."""
         return Message(content, node, kind, ttl=self.timeout, group_id=group)
@@ -90,6 +113,7 @@ class Exchange:
         within
             The most seconds for all of it, if less than what each may take.
         """
+        repeat_failed_requests(grid)
         last = time.monotonic() + within
         left, replies, pause = list(messages), list[Message](), 0.02
         waiting: dict[str, float] = {}  # by message: until when
@@ -98,8 +122,9 @@ class Exchange:
             some, left = left[: max(room, 0)], left[max(room, 0) :]
             until = min(time.monotonic() + self.timeout, last)
             if some:
-                waiting |= {name: until for name in grid.push_messages(some) if name}
-            for reply in grid.pull_messages([*waiting]):
+                pushed = _repeated(partial(grid.push_messages, some), until)
+                waiting |= {name: until for name in pushed if name}
+            for reply in _repeated(partial(grid.pull_messages, [*waiting]), until):
                 waiting.pop(reply.metadata.reply_to_message_id, None)
                 replies.append(reply)
             now = time.monotonic()
@@ -129,3 +154,22 @@ def answered(
     for client, message in asked:
         if message.metadata.message_id in by_id:
             yield client, by_id[message.metadata.message_id]
+
+
+def _repeated(call: Callable[[], _Result], until: float) -> _Result:
+    """Call a SuperLink, again and again while it fails, until a deadline.
+
+    Flower itself repeats a request if the connection breaks, but not if the SuperLink's database is
+    locked, which it reports as an internal error. Sending a message twice is harmless: messages
+    are known by a hash of their content.
+    """
+    pause = FIRST_PAUSE
+    while True:
+        try:
+            return call()
+        except httpx.HTTPStatusError as error:
+            if not failed_inside(error) or time.monotonic() + pause > until:
+                raise
+            _log.warning("the SuperLink failed (%s); asking again in %.1f s", error, pause)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)

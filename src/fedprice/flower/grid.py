@@ -1,15 +1,19 @@
 """`InProcessGrid`: a Flower grid without a network, Ray or start-up, for tests and sweeps.
 
-Flower has no public way to make a message outside of a run; this is the one module that uses parts
-of Flower 1.41 that are not public (`make_message`, `Run`, `TaskIdentity`).
+Flower has no public way to make a message outside of a run: this module uses parts of Flower 1.41
+that are not public (`make_message`, `Run`, `TaskIdentity`; and how Flower's own grid repeats
+requests). So do `client` (an app's mods), `consistent` and `intake` (`make_message`), `suitable`
+(bagging, norms) and `wrapped` (`FedOpt`).
 """
 
 from __future__ import annotations
 
 import itertools
+import time
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message import make_message
 from flwr.serverapp import Grid
@@ -17,16 +21,17 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from flwr.app import UserConfig
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["InProcessGrid"]
+__all__ = ["InProcessGrid", "failed_inside", "repeat_failed_requests"]
 
 SERVER = 1  # Flower's node id of the server
 RAISED, UNAVAILABLE = 2, 5  # Flower's codes
+PATIENCE = 60.0  # seconds for which a request is repeated that fails inside the SuperLink
 
 
 class InProcessGrid(Grid):
@@ -132,3 +137,36 @@ class InProcessGrid(Grid):
             return reply
         except (Exception, SystemExit) as error:
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
+
+
+def failed_inside(error: Exception) -> bool:
+    """Return whether a SuperLink met an error of its own, such as a database that is locked."""
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 500
+
+
+def repeat_failed_requests(grid: Grid) -> None:
+    """Have Flower's own grid repeat a request that fails inside the SuperLink; idempotent.
+
+    A SuperLink hands out a reply once: if a request fails after that, such as one for an array of
+    the reply, asking for the reply again would find nothing.
+    """
+    invoker = getattr(grid, "_retry_invoker", None)
+    if invoker is not None and not isinstance(invoker.should_giveup, _Patience):
+        invoker.should_giveup = _Patience(invoker.should_giveup)
+
+
+class _Patience:
+    """Whether to give a failed request up: as Flower does, but later if the SuperLink failed."""
+
+    def __init__(self, otherwise: Callable[[Exception], bool]) -> None:
+        self._otherwise = otherwise
+        self._since = self._last = -PATIENCE
+
+    def __call__(self, error: Exception) -> bool:
+        if not failed_inside(error):
+            return self._otherwise(error)
+        now = time.monotonic()
+        if now - self._last > PATIENCE:  # nothing has failed for a while
+            self._since = now
+        self._last = now
+        return now - self._since > PATIENCE

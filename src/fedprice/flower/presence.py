@@ -35,6 +35,7 @@ __all__ = ["Presence"]
 
 _log = logging.getLogger("flwr")  # where a Flower app says what happens
 ASK_AGAIN = 5.0  # seconds before a node that did not answer well is asked again
+STEADY = 1.0  # seconds without a change after which the nodes that are online count as all
 
 
 class Presence:
@@ -79,8 +80,19 @@ class Presence:
             if not self._registered and account.startswith("client:"):
                 self.keys[account.removeprefix("client:")] = bytes.fromhex(own[-1])
 
+    def steady_count(self, grid: Grid) -> int:
+        """Wait until nobody has come or gone for a moment; return how many nodes are online."""
+        until, count, since = time.monotonic() + self._limits.wait, 0, time.monotonic()
+        while True:
+            found, now = len(self._exchange.online(grid)), time.monotonic()
+            if found != count:
+                count, since = found, now
+            if (count and now - since >= STEADY) or now > until:
+                return count
+            time.sleep(0.1)
+
     def gather(self, grid: Grid, wanted: int, *, enough: int) -> None:
-        """Ask who is there until all wanted have answered, or time is up."""
+        """Ask who is there until all wanted have answered, or time is up and enough have."""
         until = time.monotonic() + self._limits.wait
         while True:
             self.learn(grid)
@@ -90,17 +102,22 @@ class Presence:
         if len(self.nodes) < enough:
             why = f" The last one turned away: {self._turned_away}" if self._turned_away else ""
             raise InputError(f"only {len(self.nodes)} of {enough} clients showed up.{why}")
+        if len(self.nodes) < wanted:
+            _log.warning("%s of %s clients showed up; going on", len(self.nodes), wanted)
 
     def renew(self, grid: Grid) -> None:
         """Between two periods: forget who has left, and take in whoever has come."""
-        online = set(grid.get_node_ids())
+        online = self._exchange.online(grid)
         self.nodes = {client: node for client, node in self.nodes.items() if node in online}
         self._agreed, self._quiet = None, {}
-        until = time.monotonic() + min(self._limits.wait, ASK_AGAIN)
+        last = time.monotonic() + self._limits.wait
         self.learn(grid)
-        while self._questions and time.monotonic() < until:
+        known, since = len(self.nodes), time.monotonic()
+        while self._questions and time.monotonic() < min(last, since + ASK_AGAIN):
             time.sleep(0.1)
             self.learn(grid)
+            if len(self.nodes) > known:  # somebody came: others may be as slow
+                known, since = len(self.nodes), time.monotonic()
         if not self.nodes:
             raise InputError("every client has left; there is nobody to go on with.")
 
@@ -111,7 +128,7 @@ class Presence:
 
     def learn(self, grid: Grid) -> None:
         """Ask nodes that are not known who they are, and take in the answers that are there."""
-        now, online = time.monotonic(), set(grid.get_node_ids())
+        now, online = time.monotonic(), self._exchange.online(grid)
         busy = {*self.nodes.values(), *(node for node, _ in self._questions.values())}
         for node in sorted(online - busy):
             if self._quiet.get(node, 0.0) > now:
@@ -120,11 +137,10 @@ class Presence:
             fields = signed_fields("question", self._key.sign(Question(self._run, nonce)))
             content = RecordDict({MARKET: market_record(**fields)})
             message = self._exchange.message(content, node, "query.profile", "profile")
-            if any(grid.push_messages([message])):
+            if self._exchange.push(grid, message):
                 self._questions[message.metadata.message_id] = node, nonce
-        replies = {
-            r.metadata.reply_to_message_id: r for r in grid.pull_messages([*self._questions])
-        }
+        came = self._exchange.pull(grid, self._questions)
+        replies = {reply.metadata.reply_to_message_id: reply for reply in came}
         for name, (node, nonce) in list(self._questions.items()):
             if name not in replies:
                 continue

@@ -72,6 +72,10 @@ class Pricing(Protocol):
     def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
         """Return what to offer for a flat level, before anything was measured."""
 
+    @property
+    def needs_norms(self) -> bool:
+        """Whether clients that declare no norm have to be measured before they are priced."""
+
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
         """Refuse a run that combines updates in another way than the prices were made for."""
 
@@ -212,6 +216,11 @@ class FullInformation:
         floors = least_levels(outcome)
         return Priced(terms, game.impact.tolist(), budget, floors, largest_weight(outcome))
 
+    @property
+    def needs_norms(self) -> bool:
+        """Whether no calibration has the norms."""
+        return self.calibration is None
+
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
         """Refuse a run that combines updates in another way than the calibration's pilots did."""
         self._impact.require_same(aggregator, server_step)
@@ -268,7 +277,9 @@ class PostedPrice:
     budget
         The most to pay in the whole run.
     alpha, calibration
-        As for `FullInformation`; they tell clients what their levels are worth to the model.
+        As for `FullInformation`: with one of them, offers say what a level is worth to the model,
+        and clients that value the model join more. Prices do not depend on it. Without either,
+        nothing has to be measured, and clients decide by the money alone.
     level_cap
         The highest level that is paid for; higher for a client whose floor lies above it.
     max_weight
@@ -280,10 +291,12 @@ class PostedPrice:
     calibration: Calibration | str | Path | None = None
     level_cap: float = 1.0
     max_weight: float = LARGEST_WEIGHT
-    _impact: Impact = field(init=False, repr=False)
+    _impact: Impact | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_impact", Impact(self.alpha, self.calibration))
+        known = self.alpha is not None or self.calibration is not None
+        impact = Impact(self.alpha, self.calibration) if known else None
+        object.__setattr__(self, "_impact", impact)
         if not level_units(self.level_cap) or self.budget < 0:
             raise InputError("`level_cap` must be above 0, and `budget` at least 0.")
         if not self.max_weight > 0:
@@ -291,14 +304,22 @@ class PostedPrice:
 
     def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
         """Return the same price per sample for each of these clients."""
+        if self._impact is None:
+            return self._posted(profiles, period, self.level_cap, [0.0] * len(profiles))
         norms = self._impact.norms(profiles, period)
         clients = _clients(profiles, norms, [1.0] * len(profiles))
         impacts = self._impact.bound(period.run_rounds).impact(clients)
         return self._posted(profiles, period, self.level_cap, impacts.tolist())
 
+    @property
+    def needs_norms(self) -> bool:
+        """Whether there is an α, and no calibration that has the norms."""
+        return self.alpha is not None
+
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
         """Refuse a run that combines updates in another way than the calibration's pilots did."""
-        self._impact.require_same(aggregator, server_step)
+        if self._impact is not None:
+            self._impact.require_same(aggregator, server_step)
 
     def unfit(self, profile: Profile) -> str:
         """Return nothing: whoever comes can be priced."""

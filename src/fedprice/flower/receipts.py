@@ -36,7 +36,7 @@ class Receipts:
         self._conditions, self._opening = agreement.conditions.text, agreement.opening(key)
         self.last: dict[str, Signed] = {}
         known: dict[str, Receipt] = {}
-        for number, content in enumerate(ledger.progress(agreement.run)[0]):
+        for number, content in enumerate(ledger.rounds(agreement.run)):
             for client, (update, *_) in content["joined"].items():
                 known[client] = Receipt(ledger.identity, agreement.run, number, client, update)
             for client, (reason, update, *_) in content["refused"].items():

@@ -10,61 +10,49 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedprice.errors import InputError
-from fedprice.flower.deals import Deals, proposals_of
-from fedprice.flower.evaluation import LossWatch, mean_metrics
+from fedprice.errors import InputError, UndeliveredError
+from fedprice.flower.agreements import Agreements
+from fedprice.flower.evaluation import LossWatch, mean_metrics, metrics_of, tell_unusual
 from fedprice.flower.exchange import Exchange, Limits, answered
+from fedprice.flower.identity import server_here
+from fedprice.flower.intake import Intake
 from fedprice.flower.presence import Presence
 from fedprice.flower.receipts import Receipts
-from fedprice.flower.wire import (
-    MARKET,
-    arrays_of,
-    market_fields,
-    market_record,
-    named_arrays,
-    signed_of,
-    to_record,
-)
-from fedprice.learning.layout import Layout
-from fedprice.learning.task import Updates
-from fedprice.market.agreement import Agreement
-from fedprice.market.bargain import Bargain
+from fedprice.flower.suitable import require_numbers
+from fedprice.flower.wire import MARKET, arrays_of, hash_of_record, market_record, to_record
+from fedprice.flower.wrapped import Wrapped
+from fedprice.learning.layout import Layout, buffers_among
 from fedprice.market.ledger import Ledger
-from fedprice.market.messages import ModelSchema, RefusedError, require_name
-from fedprice.market.money import micro_units
-from fedprice.market.offers import FOREVER, Conditions, fresh_nonce
+from fedprice.market.messages import require_name
 from fedprice.market.participation import market_rounds, state_after
-from fedprice.market.periods import Period, Periods, period_of
+from fedprice.market.periods import Periods, period_of
 from fedprice.market.run import MarketRun
-from fedprice.market.simulation import simulation_nonce
-from fedprice.market.updates import arrays_hash
 from fedprice.rounds import Plain, TrotterTukey
-from fedprice.verify import LONGEST_GAP
+from fedprice.rounds.aggregation import Outside
+from fedprice.rounds.loop import group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    import numpy.typing as npt
+    from flwr.app import Context
     from flwr.serverapp import Grid
 
-    from fedprice.arrays import Arrays, BoolArray, IntArray
+    from fedprice.arrays import Arrays
     from fedprice.flower.pricing import Pricing
-    from fedprice.flower.wire import Profile
-    from fedprice.market.messages import Signed, SigningKey
-    from fedprice.market.offers import Proposal
+    from fedprice.market.messages import SigningKey
     from fedprice.rounds import Aggregator, Rounds, ServerStep
     from fedprice.rounds.loop import Round
 
 __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # where a Flower app says what happens
+SILENT = 3  # rounds in a row in which nobody delivers, after which a run is stopped
 RECEIPT_WAIT = 10.0  # seconds to wait for clients to take their last receipts
 
 
@@ -81,18 +69,27 @@ class PricedParticipation(Strategy):
     pricing, periods
         From profiles to what is offered, `FullInformation` or `PostedPrice`; and how the rounds are
         split into periods, each priced anew, by default one period.
-    clients
-        How many to wait for before the first offers go out.
+    clients, quorum
+        How many to wait for before the first offers go out, None for all nodes that are online; and
+        how many suffice once `limits.wait` seconds are over, by default all that `clients` says.
+        Whoever comes later, or comes back, may join the next period.
     aggregator, server_step
         How updates become an estimate, by default `TrotterTukey` (docs/stability.md), and the
         estimate a change of the model.
+    strategy
+        A strategy of Flower's, such as `FedAdam()`, that says what is sent and makes the model of
+        the updates, in place of both; coins still decide who trains, and its weights are ours.
+    buffers
+        Patterns of the names of the model's buffers, which are averaged over whoever joined, such
+        as "*.running_*"; by default those whose names or types say so (`buffers_among`).
     learning_rate, local_steps
         η, of all rounds or as a function of the round (counted from 0), and E, where the app has
         them: updates then also show norms of gradients.
     limits
         How long to wait, how many messages at once, the largest update.
     evaluate_clients
-        Whether clients evaluate the model after each round.
+        Whether clients evaluate the model after each round; by default if `strategy` would ask
+        them to.
     fund
         Whether to bring in what the run needs (simulations); otherwise treasury and payers must
         hold it.
@@ -107,6 +104,8 @@ class PricedParticipation(Strategy):
         period is opened.
     """
 
+    started = 0  # how often any of them was, in this process
+
     def __init__(
         self,
         ledger: Ledger | str,
@@ -114,15 +113,18 @@ class PricedParticipation(Strategy):
         *,
         key: SigningKey,
         pricing: Pricing,
-        clients: int,
+        clients: int | None = None,
+        quorum: int | None = None,
         keys: Mapping[str, bytes] | None = None,
         periods: Periods | None = None,
         aggregator: Aggregator | None = None,
         server_step: ServerStep | None = None,
+        strategy: Strategy | None = None,
+        buffers: Sequence[str] | None = None,
         learning_rate: Callable[[int], float] | float | None = None,
         local_steps: int | None = None,
         limits: Limits | None = None,
-        evaluate_clients: bool = False,
+        evaluate_clients: bool | None = None,
         fund: bool = False,
         task: str = "0" * 64,
         seed: int | None = None,
@@ -130,29 +132,42 @@ class PricedParticipation(Strategy):
     ) -> None:
         if (learning_rate is None) != (local_steps is None):
             raise InputError("give both `learning_rate` and `local_steps`, or neither.")
+        if quorum is not None and not 1 <= quorum <= (clients or quorum):
+            most = "the clients" if clients is None else f"{clients}, the clients"
+            raise InputError(f"`quorum` must be 1 to {most}; got {quorum!r}.")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger, key=key)
         self.run, self.key, self.pricing, self.clients = run, key, pricing, clients
+        self.quorum = quorum or clients or 1
         self.periods, self.limits = periods or Periods(), limits or Limits()
-        self.aggregator = aggregator or TrotterTukey()
+        self.strategy = None if strategy is None else Wrapped(strategy)
+        if strategy is not None and (aggregator or server_step):
+            raise InputError("`strategy` aggregates; give neither `aggregator` nor `server_step`.")
+        own = TrotterTukey() if self.strategy is None else Outside(self.strategy.name)
+        self.aggregator: Aggregator = aggregator or own
         self.server_step = server_step or Plain()
+        self.buffers = buffers
         pricing.require_same(self.aggregator, self.server_step)
         self.learning_rate, self.local_steps = learning_rate, local_steps
-        self.evaluate_clients, self.fund, self.task = evaluate_clients, fund, task
+        self.evaluate_clients = evaluate_clients
+        self.fund, self.task = fund, task
         self.seed, self.beacon = seed, beacon
         self.market: MarketRun | None = None
         self.exchange = Exchange(self.limits.round_timeout, self.limits.at_once)
         self.presence = Presence(run, key, keys, self.limits, self.exchange)
         self._names: list[str] = []
         self._initial: Arrays = []
+        self._layout = Layout.of([])
         self._plan: list[int] = []
         self._period = 0  # counted from 1
         self._loop: Rounds | None = None
         self._round: Round | None = None
         self._called: list[tuple[str, Message]] = []
-        self._came: dict[str, tuple[Signed, Arrays]] = {}
         self._evaluated: list[tuple[str, Message]] = []
         self.receipts: Receipts | None = None
         self._losses = LossWatch()
+        self._differs: set[str] = set()
+        self._silent = 0  # rounds in a row in which nobody delivered who drew heads
+        self._failing: set[str] = set()  # who drew heads in them
 
     def summary(self) -> None:
         """Log what this strategy does."""
@@ -177,32 +192,84 @@ class PricedParticipation(Strategy):
         timeout
             The most seconds for the replies of a round, if less than the limit.
         """
+        started = time.monotonic()
+        PricedParticipation.started += 1
         self.exchange.timeout = min(self.limits.round_timeout, timeout)
+        _log.info("Starting %s strategy:", type(self).__name__)
+        self.summary()
         result, arrays = Result(), self.agree(grid, initial_arrays, num_rounds)
 
-        def judge(server_round: int, proposed: ArrayRecord) -> None:
-            if evaluate_fn is not None and (found := evaluate_fn(server_round, proposed)):
+        def judge(server_round: int, proposed: ArrayRecord) -> MetricRecord | None:
+            found = None if evaluate_fn is None else evaluate_fn(server_round, proposed)
+            if found is not None:
+                _log.info("Global evaluation\n\t└──> MetricRecord: %s", found)
+                tell_unusual(f"round {server_round}", found)
                 result.evaluate_metrics_serverapp[server_round] = found
                 self._losses.look(server_round, found, self._rounds(), self._round)
+            return found
 
-        judge(self.done, arrays)
+        self._keep("server", judge(self.done, arrays))
         while self.done < num_rounds:
             if self._over():
                 arrays = self._next_period(grid)
             server_round, config = self.done + 1, train_config or ConfigRecord()
+            _log.info("")
+            _log.info("[ROUND %s/%s]", server_round, num_rounds)
             sent = self.configure_train(server_round, arrays, config, grid)
             arrays, metrics = self._proposed(self.exchange.replies(grid, sent))
-            judge(server_round, arrays)
+            found = judge(server_round, arrays)
             self._close()
+            self._keep("train", metrics)
+            self._keep("server", found)
             result.train_metrics_clientapp[server_round] = metrics
+            self._require_deliveries(grid, server_round == num_rounds)
             config = evaluate_config or ConfigRecord()
             sent = self.configure_evaluate(server_round, arrays, config, grid)
             found = self.aggregate_evaluate(server_round, self.exchange.replies(grid, sent))
             if found:
+                self._keep("clients", found)
                 result.evaluate_metrics_clientapp[server_round] = found
         self._settle(grid)
         result.arrays = arrays
+        _log.info("Strategy execution finished in %.2fs", time.monotonic() - started)
+        _log.info("Final results:\n%s", result)
         return result
+
+    def _keep(self, who: str, metrics: MetricRecord | None) -> None:
+        """Note metrics in the ledger, beside its chain; what cannot be kept stops no run."""
+        try:
+            if metrics:
+                self.ledger.record_metrics(self._name(), self.done, who, dict(metrics))
+        except InputError as error:
+            _log.warning("round %s: metrics are not kept: %s", self.done, error)
+
+    def _require_deliveries(self, grid: Grid, is_last: bool) -> None:
+        """Stop a run in which nobody delivers; if nobody ever did, give back what is left."""
+        # Fewer than half of the clients cannot stop a run that the others would deliver.
+        most = 2 * len(self._failing) > len(self._market().agreement.deals)
+        if not (self._silent >= SILENT and most) and not (is_last and self._silent):
+            return
+        periods = [period_of(self.run, number) for number in range(1, self._period + 1)]
+        clients = [own for name in periods for own in self.ledger.run(name).clients.values()]
+        if any(client.joined for client in clients):
+            if is_last:
+                return
+            raise UndeliveredError(
+                f"run {self.run!r}: nobody has delivered in {self._silent} rounds. See the log for "
+                "the reasons; the same run goes on when it is started again."
+            )
+        self._settle(grid)
+        reasons = [
+            f"{client}: {reason}"
+            for name in periods
+            for entry in self.ledger.entries(name)
+            for client, (reason, *_) in entry.content.get("refused", {}).items()
+        ]
+        raise UndeliveredError(
+            f"run {self.run!r} was stopped and settled after round {self.done}: nobody delivered, "
+            "and what was not paid went back. "
+            + (f"The last reason, of client {reasons[-1]}" if reasons else "All calls were missed.")
+        )
 
     @property
     def done(self) -> int:
@@ -217,61 +284,42 @@ class PricedParticipation(Strategy):
         self.ledger.use_key(self.key)
         self.presence.know(self.ledger.books.keys)
         self._names, self._initial = list(initial_arrays.keys()), arrays_of(initial_arrays)
-        Layout.of(self._initial)
+        buffers = buffers_among(self._initial, self._names, self.buffers)
+        self._layout = Layout.of(self._initial, buffers)
+        require_numbers(initial_arrays, None if self.strategy is None else self.strategy.strategy)
         self._plan = self.periods.split(num_rounds)
         require_name("run", period_of(self.run, len(self._plan)))
+        self._agreements = Agreements(
+            ledger=self.ledger,
+            run=self.run,
+            key=self.key,
+            pricing=self.pricing,
+            periods=self.periods,
+            limits=self.limits,
+            clients=self.clients,
+            quorum=self.quorum,
+            fund=self.fund,
+            task=self.task,
+            seed=self.seed,
+            beacon=self.beacon,
+            plan=self._plan,
+            names=self._names,
+            initial=self._initial,
+            layout=self._layout,
+            reach=self._reach,
+        )
         self._period = 1
-        while self._period < len(self._plan) and self.ledger.is_settled(self._name()):
-            self._taken_up(self._period)
+        while self.ledger.is_settled(self._name()):
+            self._agreements.taken_up(self._period)
             if self.ledger.rounds_done(self._name()) < self._plan[self._period - 1]:
-                raise InputError(f"run {self._name()!r} was settled before its rounds were over.")
+                raise InputError(
+                    f"run {self._name()!r} was settled before its rounds were over; take another "
+                    "name for the run."
+                )
+            if self._period == len(self._plan):
+                break
             self._period += 1
         return self._enter(grid)
-
-    def _model(self) -> Arrays:
-        layout = Layout.of(self._initial)
-        return layout.arrays(layout.flat(self._initial))
-
-    def _schema(self) -> ModelSchema:
-        return ModelSchema.of(self._model(), self._names)
-
-    def _taken_up(self, number: int) -> Agreement | None:
-        """Return the agreement of a period in the ledger; refuse another run's."""
-        names = [period_of(self.run, n) for n in range(1, number + 1)]
-        if self.ledger.opening(names[-1]) is None:
-            return None
-        period = Period.after(self.ledger, names[:-1], self._plan)
-        agreement = Agreement.load(self.ledger, names[-1])
-        self._require_same(agreement.conditions, period)
-        if agreement.budget != period.budget(micro_units(self.pricing.budget)):
-            raise self._begun_otherwise(names[-1])
-        return agreement
-
-    def _require_same(self, conditions: Conditions, period: Period) -> None:
-        """Refuse to go on with what was offered for another training."""
-        here = Conditions(
-            **asdict(conditions)
-            | {
-                "server": self.key.public.hex(),
-                "rounds": period.rounds,
-                "run_rounds": period.run_rounds,
-                "schema": self._schema().content(),
-                "task": self.task,
-                "beacon": self.beacon[0] if self.beacon else "",
-            }
-        )
-        runs = self.ledger.books.runs
-        new = conditions.run not in runs or not runs[conditions.run].done
-        if new and not conditions.follows:  # what comes later is in the ledger
-            here = replace(here, model=arrays_hash(self._model()))
-        if here != conditions:
-            raise self._begun_otherwise(conditions.run)
-
-    def _begun_otherwise(self, name: str) -> InputError:
-        return InputError(
-            f"run {name!r} in {self.ledger.name} was begun with other rounds, or another budget, "
-            "model, key, beacon or task; take another name for the run."
-        )
 
     def _next_period(self, grid: Grid) -> ArrayRecord:
         """Settle the period that is over, and begin the next one with whoever is there."""
@@ -283,99 +331,33 @@ class PricedParticipation(Strategy):
     def _enter(self, grid: Grid) -> ArrayRecord:
         """Open or take up the current period; return the model to go on from."""
         before = [period_of(self.run, n) for n in range(1, self._period)]
-        agreement = self._taken_up(self._period)
+        agreement = self._agreements.taken_up(self._period)
         if agreement is not None:
             self.presence.close(agreement.keys)
             self.presence.gather(grid, len(agreement.deals), enough=0)
         else:
-            agreement = self._agreement(grid, before)
+            agreement = self._agreements.reached(self._period, grid, self.exchange, self.presence)
             self.presence.close(agreement.keys)
         self.market = MarketRun(self.ledger, agreement)
         self.receipts = Receipts(self.ledger, self.key, agreement)
+        self._intake = Intake(self.market, self._names, self._layout, self.strategy)
+        left = state_after(self.ledger, before[-1], self._layout) if before else None
         self._loop = market_rounds(
             self.market,
             self._initial,
             aggregator=self.aggregator,
             server_step=self.server_step,
-            admit=self._admit,
-            before=state_after(self.ledger, before[-1], Layout.of(self._initial))
-            if before
-            else None,
+            admit=self._intake.admit,
+            before=left,
         )
+        if self.strategy is not None:
+            notes = self._loop.notes if self._loop.done else group(left or {}, "notes")
+            self.strategy.restore(group(notes, "strategy"))
         clients, first = len(agreement.deals), self.done + 1
         _log.info("run %s: %s clients, from round %s", self._name(), clients, first)
         if self.done == sum(self._plan):
             _log.warning("run %s is over; nothing is left to train", self.run)
         return to_record(self._names, self._loop.model)
-
-    def _agreement(self, grid: Grid, before: list[str]) -> Agreement:
-        """Price whoever is there for the current period, and agree with them."""
-        period = Period.after(self.ledger, before, self._plan)
-        bargain = Bargain(self.ledger, self.key, self._name())
-        if bargain.conditions is not None:
-            self._require_same(bargain.conditions, period)
-        if not self.presence.nodes:  # at the start, or after a restart between two periods
-            # A bargain that was begun goes on with whoever is there.
-            enough = self.clients if self._period == 1 and not bargain.attempt else 1
-            self.presence.gather(grid, self.clients, enough=enough)
-        deals = Deals(
-            grid,
-            self.exchange,
-            self.presence,
-            bargain,
-            propose=lambda names: self._proposed_to(names, period, before),
-            budget=period.budget(micro_units(self.pricing.budget)),
-            lifetime=self.limits.offer_lifetime,
-            fund=self.fund,
-        )
-        return deals.agree(self._name(), self.beacon[1] if self.beacon else None)
-
-    def _proposed_to(
-        self, names: list[str], period: Period, before: list[str]
-    ) -> tuple[Conditions, dict[str, Proposal]]:
-        """Return what to offer these clients in a period, and under which conditions."""
-        reaches = [self._reach(r) for r in range(period.done, period.done + period.rounds)]
-        reach = max((r for r in reaches if r is not None), default=None)
-        profiles = self._fit([self.presence.profiles[name] for name in names], reach)
-        if not profiles:
-            raise InputError(f"run {self._name()!r}: nobody is left to make an offer to.")
-        unmeasured = not period.norms and getattr(self.pricing, "calibration", None) is None
-        if self.periods.warm_up and (period.number == 1 or unmeasured):
-            priced = self.pricing.warm_up(profiles, period, self.periods.level)
-        else:
-            priced = self.pricing(profiles, period)
-        follows, seed = before[-1] if before else "", self.seed
-        conditions = Conditions(
-            ledger=self.ledger.identity,
-            server=self.key.public.hex(),
-            run=self._name(),
-            follows=follows,
-            rounds=period.rounds,
-            run_rounds=period.run_rounds,
-            unit=self.ledger.unit,
-            schema=self._schema().content(),
-            task=self.task,
-            model=self.ledger.run(follows).model if follows else arrays_hash(self._model()),
-            max_weight=f"{priced.max_weight:.6g}",
-            longest_gap=LONGEST_GAP,
-            nonce=fresh_nonce() if seed is None else simulation_nonce(seed, self._name()),
-            expires=int(time.time() + self.limits.offer_lifetime) if seed is None else FOREVER,
-            beacon=self.beacon[0] if self.beacon else "",
-        )
-        return conditions, proposals_of(profiles, priced, period, reach, self.limits.norm_cap)
-
-    def _fit(self, profiles: list[Profile], reach: float | None) -> list[Profile]:
-        """Return those who can be priced, so that one client's declarations stop nobody else."""
-        most, fit = self.limits.norm_cap, []
-        for profile in profiles:
-            why = self.pricing.unfit(profile)
-            if profile.grad_norm and reach is not None and float(profile.grad_norm) * reach > most:
-                why = f"its gradient norm of {profile.grad_norm} allows updates above {most:g}"
-            if why:
-                _log.warning("%s is made no offer: %s", profile.client, why)
-            else:
-                fit.append(profile)
-        return fit or profiles  # the pricing says what is wrong with all of them
 
     def _settle(self, grid: Grid) -> None:
         """Close a period, and give every client its last receipt and the last head."""
@@ -400,22 +382,42 @@ class PricedParticipation(Strategy):
         """Return calls to those whose coin shows heads; nobody else hears of the round."""
         market, loop = self._market(), self._rounds()
         self.presence.learn(grid)  # whoever came back has another node id
-        online = set(grid.get_node_ids())
+        online = self.exchange.online(grid)
         self._round = loop.begin()
-        self._called, reached, proofs = [], [], self._proofs()
-        head = proofs.head()
-        for n in self._round.heads.tolist():
-            client = loop.ids[n]
-            if (node := self.presence.nodes.get(client)) not in online or node is None:
-                continue
+        hash_of_record(arrays)  # once, and not again by each client in this process
+        self._called, proofs = [], self._proofs()
+        head, nodes = proofs.head(), self.presence.nodes
+        heads = self._round.heads.tolist()
+        reached = [n for n in heads if nodes.get(loop.ids[n]) in online]
+        contents = self._contents(
+            "train", server_round, arrays, config, [nodes[loop.ids[n]] for n in reached]
+        )
+        for client in (loop.ids[n] for n in reached):
+            node = nodes[client]
             call = market_record(round=market.round, **proofs.fields(client, head))
-            own = ConfigRecord(dict(config) | {"server-round": server_round})
-            content = RecordDict({"arrays": arrays, "config": own, MARKET: call})
+            content = RecordDict({**contents[node], MARKET: call})
             message = self.exchange.message(content, node, "train", str(server_round))
             self._called.append((client, message))
-            reached.append(n)
         self._round.expect(np.array(reached, np.int64))
+        if self.strategy is None:  # which says so itself
+            _log.info("configure_train: Sampled %s nodes (out of %s)", len(reached), len(loop.ids))
         return [message for _, message in self._called]
+
+    def _contents(
+        self,
+        kind: Literal["train", "evaluate"],
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        nodes: list[int],
+    ) -> dict[int, RecordDict]:
+        """Return what is sent to each node beside the market's record."""
+        if self.strategy is not None:
+            ask = self.strategy.train_contents
+            ask = ask if kind == "train" else self.strategy.evaluate_contents
+            return ask(server_round, arrays, config, nodes)
+        own = ConfigRecord(dict(config) | {"server-round": server_round})
+        return dict.fromkeys(nodes, RecordDict({"arrays": arrays, "config": own}))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -430,30 +432,57 @@ class PricedParticipation(Strategy):
         market, loop, round_ = self._market(), self._rounds(), self._round
         if round_ is None:
             raise InputError("no round is under way; call `configure_train` first.")
-        joined = 0
         numbers = {client: n for n, client in enumerate(loop.ids)}
-        for client, reply in answered(self._called, replies):
-            signed = None
-            try:
-                self._require_reply(reply, client)
-                signed = signed_of(market_fields(reply.content), "update")
-                arrays = self._checked(reply, client)
-                self._came[client] = signed, arrays
-                same = sum(array.size for array in arrays) == loop.layout.size
-                if same:
-                    row = loop.layout.flat(arrays).astype(loop.layout.dtype)
-            except RefusedError as error:
-                market.refuse(client, str(error), signed)
-                continue
-            # What is of another shape is refused with its reason, and read no further.
-            values = row[None] if same else np.zeros((1, loop.layout.size), loop.layout.dtype)
-            joined += int(round_.arrive(np.array([numbers[client]]), Updates(values)).sum())
-        self._came = {}
+        taken = [
+            (client, reply)
+            for client, reply in answered(self._called, replies)
+            if self._intake.take(round_, numbers[client], reply, self._reach(self.done))
+        ]
         for client, own in market.refused.items():
             why = own.reason
             _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)
-        metrics = MetricRecord({"called": len(self._called), "joined": joined})
-        return to_record(self._names, round_.propose()), metrics
+        called = len(self._called)
+        failed = called - len(taken)
+        if self.strategy is None:
+            _log.info("aggregate_train: Received %s results and %s failures", len(taken), failed)
+        self._compare_samples(taken)
+        self._silent = 0 if taken else self._silent + bool(round_.heads.size)
+        drew = {loop.ids[n] for n in round_.heads.tolist()}
+        self._failing = set() if taken else self._failing | drew
+        metrics = self._aggregated(round_, taken) or MetricRecord()
+        _log.info("\t└──> Aggregated MetricRecord: %s", metrics)
+        tell_unusual(f"round {self.done + 1}", metrics)
+        counts = {"called": called, "joined": len(taken)}
+        return to_record(self._names, round_.propose()), MetricRecord({**metrics, **counts})
+
+    def _compare_samples(self, taken: list[tuple[str, Message]]) -> None:
+        """Say once of each client that it trains on another number of samples than agreed."""
+        for client, reply in taken:
+            agreed = self._market().agreement.terms[client].samples
+            used = metrics_of(reply).get("num-examples", agreed)
+            if used != agreed and client not in self._differs:
+                self._differs.add(client)
+                _log.warning("%s agreed on %s samples and trains on %.40r", client, agreed, used)
+
+    def _aggregated(self, round_: Round, taken: list[tuple[str, Message]]) -> MetricRecord | None:
+        """Return the metrics of the clients that trained; let a strategy aggregate their models."""
+        market = self._market()
+        if self.strategy is None:
+            return mean_metrics(taken, market.agreement.terms)
+        weighted = [
+            (self._intake.with_weights(reply, round_.model), market.weight(client))
+            for client, reply in taken
+        ]
+        kept = zip(self._names, self._layout.buffers, strict=True)
+        buffers = [name for name, is_buffer in kept if is_buffer]
+        model, metrics = self.strategy.aggregate(self.done + 1, weighted, buffers)
+        if model is not None:
+            round_.take(arrays_of(model))
+        notes = self._rounds().notes
+        for name in [name for name in notes if name.startswith("strategy.")]:
+            del notes[name]
+        notes |= {f"strategy.{name}": array for name, array in self.strategy.state().items()}
+        return metrics
 
     def _close(self) -> None:
         if self._round is not None:
@@ -461,17 +490,6 @@ class PricedParticipation(Strategy):
             self._round.close()
             self._proofs().add(receipts)
             self._round = None
-
-    def _admit(self, round_: int, clients: IntArray, updates: npt.NDArray[Any]) -> BoolArray:
-        """Have the market check what came, as it came."""
-        loop, market = self._rounds(), self._market()
-        admitted = np.zeros(clients.size, np.bool_)
-        for slot, n in enumerate(clients.tolist()):
-            signed, arrays = self._came[loop.ids[n]]
-            admitted[slot] = market.accept(
-                loop.ids[n], signed, arrays, reach=self._reach(self.done)
-            )
-        return admitted
 
     def _reach(self, done: int) -> float | None:
         rate = self.learning_rate
@@ -483,44 +501,46 @@ class PricedParticipation(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return a question to each client, if clients evaluate."""
-        self._evaluated = []
-        if self.evaluate_clients:
-            own = ConfigRecord(dict(config) | {"server-round": server_round})
-            content = RecordDict({"arrays": arrays, "config": own})
-            nodes = self.presence.nodes
-            self._evaluated = [
-                (
-                    client,
-                    self.exchange.message(content, nodes[client], "evaluate", str(server_round)),
-                )
-                for client in self._market().agreement.deals
-                if client in nodes
-            ]
+        clients, nodes = self._market().agreement.deals, self.presence.nodes
+        wanted = self.evaluate_clients
+        if wanted is None:
+            wanted = self.strategy is not None and self.strategy.evaluates
+        online = self.exchange.online(grid) if wanted else set()
+        asked = [client for client in clients if nodes.get(client) in online]
+        contents = self._contents(
+            "evaluate", server_round, arrays, config, [nodes[client] for client in asked]
+        )
+        self._evaluated = [
+            (
+                client,
+                self.exchange.message(
+                    contents[nodes[client]], nodes[client], "evaluate", str(server_round)
+                ),
+            )
+            for client in asked
+            if nodes[client] in contents
+        ]
         return [message for _, message in self._evaluated]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the clients' metrics, weighted by the samples that they agreed on."""
-        answers = answered(self._evaluated, replies)
-        return mean_metrics(answers, self._market().agreement.terms)
-
-    @staticmethod
-    def _require_reply(reply: Message, client: str) -> None:
-        if reply.has_error():
-            # For the operator's eyes; what strangers say is not for the ledger.
-            _log.warning("the program of %s failed: %.200s", client, reply.error.reason)
-            raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
-
-    def _checked(self, reply: Message, client: str) -> Arrays:
-        """Return the arrays of a reply that may be looked at further; refuse it otherwise."""
-        arrays = named_arrays(reply.content, self._names)
-        market, limits = self._market(), self._rounds().layout.largest
-        scale = 4 * len(market.agreement.deals) * market.weight(client)
-        for array, limit in zip(arrays, limits, strict=False):
-            if array.size and scale * float(np.abs(array).max()) >= limit:
-                raise RefusedError("it is too large for the numbers of the model.")
-        return arrays
+        """Return the clients' metrics, averaged as Flower does."""
+        answers = list(answered(self._evaluated, replies))
+        if not self._evaluated:
+            return None
+        failed = len(self._evaluated) - sum(not reply.has_error() for _, reply in answers)
+        got = len(self._evaluated) - failed
+        if self.strategy is None:
+            _log.info("aggregate_evaluate: Received %s results and %s failures", got, failed)
+        if self.strategy is not None:
+            found = self.strategy.aggregate_evaluate(server_round, [r for _, r in answers])
+        else:
+            found = mean_metrics(answers, self._market().agreement.terms)
+        if found:
+            _log.info("\t└──> Aggregated MetricRecord: %s", found)
+            tell_unusual(f"round {server_round}", found)
+        return found
 
     def _over(self) -> bool:
         return self._rounds().done == self._rounds().total
@@ -542,3 +562,25 @@ class PricedParticipation(Strategy):
         if self._loop is None:
             raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
         return self._loop
+
+    @classmethod
+    def of(cls, context: Context, pricing: Pricing, **changes: Any) -> Self:
+        """Return the strategy that the settings and the server's environment describe.
+
+        Without the setting `keys` it is a simulation, whose money comes from nowhere. Where prices
+        need norms, the first tenth of the rounds measures them.
+
+        Parameters
+        ----------
+        context
+            The server's; see `fedprice.flower.identity.server_here` for the settings.
+        pricing
+            From profiles to what is offered.
+        changes
+            Any parameter of this class, to be used instead.
+        """
+        if "strategy" not in changes:
+            changes.setdefault("evaluate_clients", True)  # as Flower's FedAvg does
+        if pricing.needs_norms:
+            changes.setdefault("periods", Periods(warm_up=0.1))
+        return cls(pricing=pricing, **server_here(context, **changes))

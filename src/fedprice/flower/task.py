@@ -119,16 +119,20 @@ class FlowerTask(Task):
         pool: Executor | None = None,
     ) -> Updates:
         """Let clients train, one after the other."""
-        values = np.empty((clients.size, self.layout.size), self.layout.dtype)
-        for row, n in zip(values, clients.tolist(), strict=True):
+        layout = self.layout
+        values = np.empty((clients.size, layout.size), layout.dtype)
+        buffers = np.empty((clients.size, layout.buffer_size)) if layout.buffer_size else None
+        for slot, n in enumerate(clients.tolist()):
             reply = self._train(model, n, round_, seed)
             arrays = arrays_of(the_arrays(reply.content))
             if [a.shape for a in arrays] != [a.shape for a in self.initial]:
                 raise InputError(f"{self._where(n, round_)} returned arrays of other shapes.")
-            row[:] = self.layout.flat(arrays)
-            if not market_fields(reply.content):  # new weights, as usual with Flower
-                row -= self.layout.flat(model)
-        return Updates(values)
+            values[slot] = layout.flat(arrays)
+            if market_fields(reply.content).get("returns") != "update":  # new weights
+                values[slot] -= layout.flat(model)
+            if buffers is not None:
+                buffers[slot] = layout.flat_buffers(arrays)
+        return Updates(values, buffers=buffers)
 
     def evaluate(self, model: Arrays, pool: Executor | None = None) -> dict[str, float]:
         """Return what the app's server finds, or its clients, weighted by their samples."""

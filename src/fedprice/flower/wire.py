@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from fedprice.market.messages import (
     require_number,
     require_text,
 )
+from fedprice.market.updates import array_digest, hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +35,7 @@ __all__ = [
     "Question",
     "arrays_of",
     "declined",
+    "hash_of_record",
     "market_fields",
     "market_record",
     "named_arrays",
@@ -44,6 +48,7 @@ __all__ = [
 MARKET = "fedprice"  # the record of a message that is the market's
 MOST = 1e12  # of a number in a profile
 LONGEST = 200  # characters of a reason
+DIGEST = "_fedprice_digest"  # of an array: its bytes and their digest
 DECLINED = 6  # Flower's code for a mod that refuses a message
 
 
@@ -117,40 +122,65 @@ def the_arrays(content: RecordDict) -> ArrayRecord:
 
 
 def arrays_of(record: ArrayRecord) -> Arrays:
-    """Return the arrays of a record, in order; refuse what cannot be read."""
+    """Return the arrays of a record, in order, to be read only; refuse what cannot be read."""
     try:
-        arrays = [array.numpy() for array in record.values()]
+        return [_read(array) for array in record.values()]
     except Exception as error:  # whatever numpy makes of bytes from a stranger
         raise RefusedError("its arrays cannot be read.") from error
-    if not all(type(array) is np.ndarray for array in arrays):
-        raise RefusedError("its arrays cannot be read.")
+
+
+def _read(array: Array) -> npt.NDArray[Any]:
+    """Return an array without copying it, as Flower's `numpy` does."""
+    if array.stype != "numpy.ndarray":
+        raise ValueError(array.stype)
+    file = io.BytesIO(array.data)
+    version = np.lib.format.read_magic(file)
+    reads = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    shape, fortran, dtype = reads[version](file)
+    if any(size < 0 for size in shape):  # numpy would take it for "as many as there are"
+        raise ValueError(shape)
+    count = math.prod(shape)
+    # Neither objects nor fewer bytes than a shape needs get past this.
+    flat = np.frombuffer(array.data, dtype, count, file.tell()) if count else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def hash_of_record(record: ArrayRecord, *, update: bool = False) -> str:
+    """Return `arrays_hash` of a record's arrays, each of which is hashed once."""
+    digests = []
+    for array, values in zip(record.values(), arrays_of(record), strict=True):
+        known = array.__dict__.get(DIGEST)  # as Flower keeps its chunks; copies have it, too
+        if known is None or known[0] is not array.data:
+            known = array.__dict__[DIGEST] = array.data, array_digest(values)
+        digests.append(known[1])
+    return hash_of(digests, update=update)
+
+
+def named_arrays(record: ArrayRecord, names: Sequence[str]) -> Arrays:
+    """Return the arrays of a record; refuse what does not hold real numbers under these names."""
+    if list(record.keys()) != list(names):
+        raise RefusedError("its arrays have other names.")
+    arrays = arrays_of(record)
+    if not all(array.dtype.kind in "fiub" for array in arrays):
+        raise RefusedError("its arrays do not hold real numbers.")
     return arrays
-
-
-def named_arrays(content: RecordDict, names: Sequence[str]) -> Arrays:
-    """Return the arrays of a reply; refuse what does not hold real numbers under these names."""
-    try:
-        record = the_arrays(content)
-        if list(record.keys()) != list(names):
-            raise RefusedError("its arrays have other names.")
-        arrays = arrays_of(record)
-        if not all(array.dtype.kind in "fiu" for array in arrays):
-            raise RefusedError("its arrays do not hold real numbers.")
-        return arrays
-    except RefusedError:
-        raise
-    except Exception as error:  # whatever somebody made of a message
-        raise RefusedError("it cannot be read.") from error
 
 
 def to_record(names: Sequence[str], arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
     """Return named arrays as a record."""
-    return ArrayRecord(
-        {
-            name: Array(np.asarray(array, order="C"))
-            for name, array in zip(names, arrays, strict=True)
-        }
-    )
+    return ArrayRecord({n: _packed(array) for n, array in zip(names, arrays, strict=True)})
+
+
+def _packed(array: npt.NDArray[Any]) -> Array:
+    """Return an array as Flower packs it, copied once."""
+    given = np.asarray(array, order="C")
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(given))
+    data = b"".join([head.getvalue(), given.reshape(-1).view(np.uint8).data])
+    return Array(str(given.dtype), tuple(given.shape), "numpy.ndarray", data)
 
 
 def declined(message: Message, reason: str) -> Message:

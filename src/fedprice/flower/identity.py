@@ -1,0 +1,290 @@
+"""Who takes part: a client from its node's configuration, keys and a small file; a server likewise.
+
+A SuperNode that is started with `--node-config 'keys="/etc/fedprice"'` takes part with what is in
+that directory, and the server has no say in it:
+
+    client-7.key    its signing key (`fedprice flower keys`); the client's name is 7
+    server.pub      the public key of the server that it deals with
+    client.toml     what joining costs it, such as: cost = 12.5
+
+A node without such a directory is one of a simulation: a client 1, 2, … with a key that anybody can
+compute, and a cost from a table or made up.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import MetricRecord
+
+from fedprice.clients import Clients
+from fedprice.errors import InputError, nearest
+from fedprice.flower.app import DEFAULT_LEDGER
+from fedprice.flower.client import Client
+from fedprice.flower.wire import MOST
+from fedprice.market.keys import read_key, read_public_key, read_public_keys
+from fedprice.market.simulation import simulation_key
+from fedprice.tables import read_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sized
+
+    from flwr.app import Context
+
+__all__ = ["client_here", "made_up_cost", "server_here"]
+
+_log = logging.getLogger("flwr")  # where a Flower app says what happens
+
+OWN_FILE = "client.toml"
+DEFAULT_RUN = "run"
+COSTS = 7  # the stream of random numbers of costs that are made up
+COUNTED = "fedprice.samples"  # a record of a node's state: data is not loaded for every message
+
+
+def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Context], Client]:
+    """Return a function from a node's context to the client that it is, for `ParticipationMod`.
+
+    Parameters
+    ----------
+    samples
+        How many samples the client trains on, or a function of the context that returns their
+        number, or the training set itself. It is called once in a run of Flower's.
+
+    Norms are not asked for: they are measured.
+
+    Examples
+    --------
+    >>> from flwr.app import Context, RecordDict
+    >>> node = {"partition-id": 2, "num-partitions": 3}
+    >>> own = client_here(samples=lambda context: [1.0, 2.0])(Context(1, 1, node, RecordDict(), {}))
+    >>> own.name, own.samples
+    ('3', 2)
+    """
+
+    def client(context: Context) -> Client:
+        folder = context.node_config.get("keys")
+        try:
+            own = _registered(Path(str(folder))) if folder else _simulated(context)
+        except InputError as error:
+            if not folder:
+                raise
+            # The server is told no more: what is wrong may be a cost.
+            _log.error("this node cannot take part: %s", error)
+            raise InputError("its configuration is wrong; the log of its node says how.") from error
+        return Client(**own, samples=_counted(samples, context))
+
+    return client
+
+
+def server_here(context: Context, **changes: Any) -> dict[str, Any]:
+    """Return what a `PricedParticipation` takes, from the server's environment and the settings.
+
+    Parameters
+    ----------
+    context
+        The server's, for the app's settings: `keys` is a directory with server.key and the clients'
+        public keys; without it, this is a simulation. `clients` is how many to wait for. `ledger`
+        and `run` give way to FEDPRICE_LEDGER and FEDPRICE_RUN in the environment.
+    changes
+        What to take instead, by its name in `PricedParticipation`.
+    """
+    config = context.run_config
+    found: dict[str, Any] = {
+        "ledger": os.environ.get("FEDPRICE_LEDGER") or str(config.get("ledger") or DEFAULT_LEDGER),
+        "run": os.environ.get("FEDPRICE_RUN") or str(config.get("run") or DEFAULT_RUN),
+        "clients": _whole_number(config, "clients", 0) or None,
+    }
+    if "key" not in changes:
+        if folder := str(config.get("keys") or ""):
+            found["key"] = read_key(Path(folder) / "server.key")
+            found["keys"] = read_public_keys(Path(folder))
+        else:
+            _log.warning(
+                "a simulation: anybody can compute its keys, and its money comes from nowhere; for "
+                "any other run, name a directory of keys in the app's setting `keys`"
+            )
+            found |= {"key": simulation_key("server"), "fund": True}
+            found["seed"] = _whole_number(config, "seed", 0)
+    return found | changes
+
+
+def _registered(folder: Path) -> dict[str, Any]:
+    """Return the client that a directory on its node describes."""
+    own = own_file(folder / OWN_FILE)
+    keys = sorted(folder.glob(f"client-{own['name']}.key" if "name" in own else "client-*.key"))
+    if len(keys) != 1:
+        cure = (
+            f"name one of them in {OWN_FILE}, such as: name = {_name_of(keys[0])!r}."
+            if keys
+            else "copy the client's key there (`fedprice flower keys` makes them)."
+        )
+        wanted = f"key of client {own['name']!r}" if "name" in own else "key client-NAME.key"
+        raise InputError(f"{folder} must hold one {wanted}; it holds {len(keys)}: {cure}")
+    if "receipts" in own:
+        own["receipts"] = folder / own["receipts"]
+    return own | {
+        "name": _name_of(keys[0]),
+        "key": read_key(keys[0]),
+        "server": read_public_key(folder / "server.pub"),
+    }
+
+
+def _name_of(key: Path) -> str:
+    return key.stem.removeprefix("client-")
+
+
+def _is_number(least: float, most: float, *, above: bool = False) -> Callable[[Any], bool]:
+    def holds(given: Any) -> bool:
+        if type(given) not in (int, float):
+            return False
+        return bool(given > least if above else given >= least) and bool(given <= most)
+
+    return holds
+
+
+_FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "cost": (_is_number(0, MOST, above=True), f"a number above 0, at most {MOST:g}"),
+    "value": (_is_number(0, MOST), f"a number from 0 to {MOST:g}"),
+    "cost_exponent": (_is_number(1, 100, above=True), "a number above 1, at most 100"),
+    "most_payment": (_is_number(0, math.inf), "a number, at least 0"),
+    "rounds": (lambda given: type(given) is int and given > 0, "a whole number above 0"),
+    "reveals": (lambda given: type(given) is bool, "true or false"),
+    "name": (lambda given: type(given) is str and given != "", "text in quotes"),
+    "receipts": (lambda given: type(given) is str and given != "", "a file name in quotes"),
+}
+
+
+def own_file(path: Path) -> dict[str, Any]:
+    """Return what a client's small file says, or say which line or field is wrong."""
+    try:
+        own = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(
+            f"there is no file {path}; it says what joining costs this client, such as: cost = 12.5"
+        ) from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:  # not TOML, or not text
+        raise InputError(f"{path} must hold lines such as cost = 12.5; got: {error}.") from error
+    for name, given in own.items():
+        if name not in _FIELDS:
+            raise InputError(f"{path}: unknown field `{name}`. {nearest(name, _FIELDS)}")
+        holds, rule = _FIELDS[name]
+        if not holds(given):
+            raise InputError(f"{path}: `{name}` must be {rule}; got {given!r}.")
+    if "cost" not in own:
+        raise InputError(f"{path}: `cost` is missing; add a line such as: cost = 12.5")
+    return own
+
+
+def _simulated(context: Context) -> dict[str, Any]:
+    """Return the client that a node of a simulation is."""
+    node, config = context.node_config, context.run_config
+    if type(n := node.get("partition-id")) is not int or n < 0:
+        raise InputError(
+            "the configuration of this node has no `keys`, nor the `partition-id` of a simulation; "
+            "start its SuperNode with --node-config 'keys=\"DIRECTORY\"'."
+        )
+    name, file = str(n + 1), str(config.get("clients-file") or "")
+    if file:
+        cost, value = _of_table(Path(file), name)
+    else:
+        mean, seed = config.get("mean-cost", 1.0), _whole_number(config, "seed", 0)
+        if not _is_number(0, MOST, above=True)(mean):
+            raise InputError(f"the setting `mean-cost` must be a number above 0; got {mean!r}.")
+        cost, value = made_up_cost(n, seed, float(mean)), 0.0
+        if n == 0 and COUNTED not in context.state:  # once is enough
+            _log.warning(
+                "the clients' costs are made up: exponential with a mean of %g for joining every "
+                "round (setting `mean-cost`); the setting `clients-file` takes them from a table",
+                mean,
+            )
+    return {
+        "name": name,
+        "key": simulation_key(f"client {name}"),
+        "cost": cost,
+        "value": value,
+        "most_payment": math.inf,  # the money is made up, too
+        "reveals": True,
+    }
+
+
+def made_up_cost(number: int, seed: int = 0, mean: float = 1.0) -> float:
+    """Return the cost of a client, counted from 0, for which nobody has named one."""
+    return float(np.random.default_rng([seed, number, COSTS]).exponential(mean))
+
+
+def _of_table(path: Path, name: str) -> tuple[float, float]:
+    """Return a client's cost and value in a table."""
+    try:
+        table = _table(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise InputError(
+            f"cannot read the setting `clients-file`, {path}: {error.strerror}. Give an absolute "
+            "path, or one from the directory of the app."
+        ) from error
+    if name not in table:
+        raise InputError(
+            f"{path} has no client {name!r}: clients of a simulation have the ids 1, 2, … in the "
+            f"column client_id. {nearest(name, table)}"
+        )
+    return table[name]
+
+
+@lru_cache(maxsize=4)
+def _table(path: Path, changed: int) -> dict[str, tuple[float, float]]:
+    """Return costs and values by client, as `fedprice price` reads them; norms are left aside."""
+    import polars as pl
+
+    frame = read_table(path)
+    share = "weight" if "weight" in frame.columns else "samples"
+    missing = [name for name in (share, "grad_norm") if name not in frame.columns]
+    try:
+        clients = Clients.from_frame(frame.with_columns(pl.lit(1.0).alias(n) for n in missing))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    own = zip(clients.cost.tolist(), clients.value.tolist(), strict=True)
+    return dict(zip(clients.ids.tolist(), own, strict=True))
+
+
+def _whole_number(config: Mapping[str, Any], name: str, otherwise: int) -> int:
+    given = config.get(name, otherwise)
+    if type(given) is not int or given < 0:
+        raise InputError(f"the setting `{name}` must be a whole number, at least 0; got {given!r}.")
+    return given
+
+
+def _counted(samples: int | Callable[[Context], Sized | int], context: Context) -> int:
+    """Return how many samples a client has, counted once per run."""
+    known = context.state.metric_records.get(COUNTED)
+    if known is None:
+        count = _count(samples(context) if callable(samples) else samples)
+        known = context.state[COUNTED] = MetricRecord({"samples": count})
+    return int(known["samples"])  # type: ignore[arg-type]
+
+
+def _count(found: Any) -> int:
+    """Return the number of samples in what an app calls its data.
+
+    Examples
+    --------
+    >>> _count(12), _count(np.zeros((5, 2)))
+    (12, 5)
+    """
+    if isinstance(found, int | np.integer) and not isinstance(found, bool) and found >= 0:
+        return int(found)
+    found = getattr(found, "dataset", found)  # a loader's own length is in batches
+    # The length of a pair (training set, test set) is 2, whatever is in it.
+    if isinstance(found, tuple | dict | str | bytes) or not hasattr(found, "__len__"):
+        raise InputError(
+            "`samples` must be a whole number, the training set, or a function of the context that "
+            f"returns one of them; got {type(found).__name__}. Return len(…) of the training set."
+        )
+    return len(found)

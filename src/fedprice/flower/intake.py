@@ -1,0 +1,208 @@
+"""`Intake`: what comes back from a call to train, read, checked by the market, and aggregated.
+
+A reply holds new weights, or an update new − old; what of it is parameters becomes one flat row,
+its buffers another. One row is used for all replies: a large model is not copied more than once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import RecordDict
+from flwr.app.message import make_message
+
+from fedprice.arrays import in_parts
+from fedprice.flower.wire import (
+    arrays_of,
+    hash_of_record,
+    market_fields,
+    named_arrays,
+    signed_of,
+    the_arrays,
+    to_record,
+)
+from fedprice.learning.task import Updates
+from fedprice.market.messages import ANY, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+    from flwr.app import Message
+
+    from fedprice.arrays import Arrays, BoolArray, FloatArray, IntArray
+    from fedprice.flower.wrapped import Wrapped
+    from fedprice.learning.layout import Layout
+    from fedprice.market.messages import Signed
+    from fedprice.market.run import MarketRun
+    from fedprice.rounds.loop import Round
+
+__all__ = ["Intake"]
+
+_log = logging.getLogger("flwr")
+
+VARIANCES = ("running_var", "moving_variance")  # as PyTorch and Keras call them
+
+
+@dataclass(frozen=True)
+class _Reply:
+    """A reply under way: what was signed, and what came."""
+
+    signed: Signed
+    arrays: Arrays
+    digest: str
+    reach: float | None
+
+
+class Intake:
+    """Takes the replies of a run's rounds, one after the other.
+
+    Parameters
+    ----------
+    market
+        What checks them.
+    names, layout
+        The model.
+    strategy
+        A strategy of Flower's that aggregates; what it could not is refused.
+    """
+
+    def __init__(
+        self,
+        market: MarketRun,
+        names: Sequence[str],
+        layout: Layout,
+        strategy: Wrapped | None = None,
+    ) -> None:
+        self._market, self._names, self._layout = market, names, layout
+        self._strategy = strategy
+        self._clients = list(market.agreement.deals)
+        self._is_bytes = ANY in market.agreement.schema.shapes
+        self._row = np.empty((1, 0 if self._is_bytes else layout.size), layout.dtype)
+        self._reply: _Reply | None = None
+
+    def take(self, round_: Round, number: int, reply: Message, reach: float | None) -> bool:
+        """Hand a client's reply to the round; return whether it was admitted.
+
+        Parameters
+        ----------
+        round_, number, reply
+            The round, which client, counted from 0, and what it answered.
+        reach
+            η E of the round, where it is known.
+        """
+        client, signed = self._clients[number], None
+        try:
+            _require_reply(reply, client)
+            fields = market_fields(reply.content)
+            signed = signed_of(fields, "update")
+            record, is_update = the_arrays(reply.content), fields.get("returns") == "update"
+            arrays = named_arrays(record, self._names)
+            digest = hash_of_record(record, update=is_update)
+            if self._is_bytes and is_update:
+                raise RefusedError("a model of bytes has no difference; return the model itself.")
+            buffers = None
+            if self._is_bytes or [array.shape for array in arrays] == list(self._layout.shapes):
+                if self._strategy is not None:
+                    self._strategy.require_fit(self.with_weights(reply, round_.model).content)
+                if not self._is_bytes:
+                    buffers = self._read(arrays, None if is_update else round_.model)
+                    self._require_small(client, arrays)
+                    self._require_variances(arrays)
+            else:
+                self._row[:] = 0.0  # the market refuses it with the reason
+        except RefusedError as error:
+            self._market.refuse(client, str(error), signed)
+            return False
+        self._reply = _Reply(signed, arrays, digest, reach)
+        updates = Updates(self._row, buffers=buffers)
+        return bool(round_.arrive(np.array([number]), updates).all())
+
+    def with_weights(self, reply: Message, base: Arrays) -> Message:
+        """Return a reply that was admitted with new weights, where it has new − old."""
+        if market_fields(reply.content).get("returns") != "update":
+            return reply
+        (name,) = reply.content.array_records
+        arrays = arrays_of(reply.content.array_records[name])
+        weights = [
+            own if is_buffer else np.asarray(old + own, old.dtype)
+            for own, old, is_buffer in zip(arrays, base, self._layout.buffers, strict=True)
+        ]
+        content = RecordDict({**reply.content, name: to_record(self._names, weights)})
+        return make_message(metadata=reply.metadata, content=content)
+
+    def admit(self, round_: int, clients: IntArray, updates: Updates) -> BoolArray:
+        """Have the market check the reply under way: an `Admission` of the round loop."""
+        reply = self._reply
+        if reply is None:
+            raise RefusedError("there is no reply under way.")
+        admitted = self._market.accept(
+            self._clients[int(clients[0])],
+            reply.signed,
+            reply.arrays,
+            reach=reply.reach,
+            digest=reply.digest,
+            change=reply.arrays if self._is_bytes else [*self._layout.split(updates.values[0])],
+        )
+        return np.array([admitted])
+
+    def _read(self, arrays: Arrays, base: Arrays | None) -> FloatArray | None:
+        """Write new − old of the parameters into the row; return the buffers."""
+        layout, (row,) = self._layout, self._row
+        old = [None] * len(arrays) if base is None else layout.parameters(base)
+        for part, own, start in zip(
+            layout.split(row), layout.parameters(arrays), old, strict=False
+        ):
+            _subtract(own.reshape(-1), None if start is None else start.reshape(-1), part)
+        return layout.flat_buffers(arrays)[None] if layout.buffer_size else None
+
+    def _require_variances(self, arrays: Arrays) -> None:
+        """Refuse running variances below 0: a model that is evaluated with them gives NaN."""
+        for name, array, kept in zip(self._names, arrays, self._layout.buffers, strict=True):
+            if kept and name.endswith(VARIANCES) and array.size and not array.min() >= 0:
+                raise RefusedError(f"its {name} is not a variance: it is below 0, or not a number.")
+
+    def _require_small(self, client: str, arrays: Arrays) -> None:
+        """Refuse an update whose weighted sum with others the model's numbers could not hold."""
+        market, layout = self._market, self._layout
+        scale = 4 * len(self._clients) * market.weight(client)
+        cap = market.agreement.caps.get(client, math.inf)
+        for array, largest, is_buffer in zip(arrays, layout.largest, layout.buffers, strict=True):
+            # Buffers have no cap; whole numbers are clipped where they go out of range.
+            floats = is_buffer and array.dtype.kind == "f" and array.size
+            if floats and scale * max(float(array.max()), -float(array.min())) >= largest:
+                raise RefusedError("a buffer is too large for the numbers of the model.")
+        for part, largest in zip(
+            layout.split(self._row[0]), layout.parameters(layout.largest), strict=True
+        ):
+            # Nothing above its cap is accepted: usually there is no need to look.
+            if scale * cap >= largest and part.size:
+                top = max(float(part.max()), -float(part.min()))
+                if scale * top >= largest:
+                    raise RefusedError("it is too large for the numbers of the model.")
+
+
+def _subtract(new: npt.NDArray[Any], old: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -> None:
+    """Write new − old in the arrays' own precision; unsigned whole numbers do not wrap."""
+    kind = None if new.dtype.kind == "f" else np.float64
+
+    def write(part: slice) -> None:
+        # In the thread that does it; what is not finite is refused later.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if old is None:
+                out[part] = new[part]
+            else:
+                np.subtract(new[part], old[part], out=out[part], dtype=kind, casting="unsafe")
+
+    in_parts(new.size, write)
+
+
+def _require_reply(reply: Message, client: str) -> None:
+    if reply.has_error():
+        # For the operator's eyes; what strangers say is not for the ledger.
+        _log.warning("the program of %s failed: %.200r", client, reply.error.reason)
+        raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
