@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability clean
+.PHONY: demo test test-slow bench-apps bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability clean
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -33,6 +33,9 @@ bench-incentives: $(VENV)/.installed-test  ## does skipping heads pay, and what 
 
 bench-flower: $(VENV)/.installed-test  ## what the market costs on top of Flower; writes benchmarks/flower.{md,json}
 	$(BIN)/python -m benchmarks.flower
+
+bench-apps: $(VENV)/.installed-test $(VENV)/.installed-torch  ## six foreign apps in process, on Ray, as deployments (trees if xgboost is there); writes benchmarks/apps.{md,json}
+	$(BIN)/python -m benchmarks.apps
 
 bench-stability: $(VENV)/.installed-test $(VENV)/.installed-torch  ## estimators on models that are not convex; writes benchmarks/stability.{md,json}
 	$(BIN)/python -m benchmarks.stability

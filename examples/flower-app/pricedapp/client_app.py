@@ -1,4 +1,4 @@
-"""The client: three lines make it take part in the market, the rest is any Flower app."""
+"""The client: one line makes it take part in the market, the rest is any Flower app."""
 
 from pathlib import Path
 
@@ -37,9 +37,8 @@ def client(context: Context) -> Client:
     )
 
 
-market = ParticipationMod(client, returns="update")
-app = ClientApp(mods=[market])
-market.answer(app)
+app = ClientApp()
+ParticipationMod(client, returns="update").answer(app)
 
 
 @app.train()

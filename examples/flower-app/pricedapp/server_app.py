@@ -25,13 +25,14 @@ def main(grid: Grid, context: Context) -> None:
     """Offer, train, pay."""
     config, task = context.run_config, task_of(context)
     rounds, keys, seed = int(config["rounds"]), str(config["keys"]), int(config["seed"])
+    nodes = len(list(grid.get_node_ids()))
     strategy = PricedParticipation(
         os.environ.get("FEDPRICE_LEDGER") or str(config["ledger"]),  # clients see the settings
         str(config["run"]),
         key=read_key(Path(keys) / "server.key") if keys else simulation_key("server"),
         keys=read_public_keys(Path(keys)) if keys else None,
         pricing=FullInformation(budget=float(config["budget"]), alpha=float(config["alpha"])),
-        clients=int(config["clients"]),
+        clients=min(int(config["clients"]), nodes),  # Flower's default federation has only 2
         aggregator=HorvitzThompson(),  # unbiased, and safe because the loss is convex
         learning_rate=task.training.rate,
         local_steps=task.training.local_steps,

@@ -1,4 +1,4 @@
-"""The client: a usual PyTorch app of Flower, and three lines for the market."""
+"""The client: a usual PyTorch app of Flower, and one line for the market."""
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -23,9 +23,8 @@ def client(context: Context) -> Client:
     )
 
 
-market = ParticipationMod(client)
-app = ClientApp(mods=[market])
-market.answer(app)
+app = ClientApp()
+ParticipationMod(client).answer(app)
 
 
 @app.train()

@@ -32,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
         str(config["run"]),
         key=simulation_key("server"),
         pricing=PostedPrice(budget=float(config["budget"]), alpha=float(config["alpha"])),
-        clients=clients,
+        clients=min(clients, len(list(grid.get_node_ids()))),  # Flower's default federation has 2
         periods=Periods(warm_up=2),  # norms are measured there
         limits=Limits(norm_cap=50.0),
         fund=True,

@@ -2,8 +2,8 @@
 
 Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 stdout could not be written, 2 bad
 input, 3 infeasible, 4 does not verify, 5 a ledger refused or could not be written, 6 training
-diverged, 7 a deployment or a run on Flower failed, 130 stopped. Each error class has its own
-(`FedpriceError.exit_code`).
+diverged, 7 a deployment or a run on Flower failed, 8 a run was finished before, 9 nobody delivered,
+130 stopped. Each error class has its own (`FedpriceError.exit_code`).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Delivery",
+    "FinishedError",
     "InfeasibleError",
     "StoppedError",
     "json_text",
@@ -47,6 +48,12 @@ class InfeasibleError(FedpriceError):
     """The budget does not suffice."""
 
     exit_code = 3
+
+
+class FinishedError(FedpriceError):
+    """The run was finished before: there is nothing to do, and no new result."""
+
+    exit_code = 8
 
 
 class StoppedError(FedpriceError):

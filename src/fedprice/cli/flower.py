@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import signal
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedprice.cli.calibrate import calibrate
-from fedprice.cli.console import StoppedError, stderr, stdout
+from fedprice.cli.console import FinishedError, StoppedError, stderr, stdout
 from fedprice.cli.extras import require_extras
 from fedprice.cli.ledger import report_periods
+from fedprice.cli.model import model
+from fedprice.errors import FedpriceError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from fedprice.flower.app import FlowerApp
 
 __all__ = ["flower"]
@@ -26,46 +32,140 @@ __all__ = ["flower"]
 flower = typer.Typer(no_args_is_help=True, help="Run the market over Flower.")
 
 EXAMPLE = Path("examples/flower-app")
-AppFolder = Annotated[
-    Path, typer.Argument(metavar="APP", help="The directory of a Flower app with these settings.")
-]
+AppFolder = Annotated[Path, typer.Argument(metavar="APP", help="The directory of a Flower app.")]
 RunConfig = Annotated[
     str,
     typer.Option("--run-config", metavar="SETTINGS", help="Settings, such as 'budget=30 seed=1'."),
 ]
+Clients = Annotated[
+    int | None,
+    typer.Option(min=1, help="How many clients; by default what the app's pyproject.toml says."),
+]
+Rounds = Annotated[
+    int | None, typer.Option(min=1, help="Training rounds; by default the app's setting.")
+]
+Run = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="The run's name; by default the app's setting, or its own."),
+]
+Timeout = Annotated[float, typer.Option(min=1, help="The most seconds the run may take.")]
 
 
-def _app(folder: Path, run_config: str) -> FlowerApp:
+def _app(
+    folder: Path,
+    run_config: str,
+    clients: int | None,
+    rounds: int | None,
+    ledger: str | None,
+    run: str | None,
+) -> FlowerApp:
     require_extras("flower", "learn")
     from fedprice.flower.app import FlowerApp
 
-    app = FlowerApp.read(folder, run_config)
-    app.require("clients", "ledger", "run")
+    app = FlowerApp.read(
+        folder, run_config, clients=clients, rounds=rounds, ledger=ledger or "", run=run or ""
+    )
+    app.require_clients()
     return app
+
+
+def _is_finished(app: FlowerApp) -> bool:
+    from fedprice.market.ledger import Ledger
+    from fedprice.market.periods import is_finished
+
+    try:
+        ledger = Ledger(app.ledger, create=False)
+    except FedpriceError:
+        return False  # there is none yet, or the run will say what is wrong with it
+    try:
+        return is_finished(ledger, app.run)
+    finally:
+        ledger.close()
+
+
+def _finished(app: FlowerApp) -> FinishedError:
+    from fedprice.market.database import masked
+
+    return FinishedError(
+        f"run {app.run!r} in {masked(app.ledger)} was finished before; nothing was trained. Look "
+        f"at it with `fedprice ledger show {app.run}`, or begin another one with --run NAME."
+    )
+
+
+def _report(app: FlowerApp) -> None:
+    """Show what was recorded of a run; refuse an app that recorded nothing."""
+    from fedprice.market.database import NoLedgerError
+    from fedprice.market.ledger import Ledger
+
+    try:
+        ledger = Ledger(app.ledger, create=False)
+    except NoLedgerError as error:
+        raise app.unpriced() from error
+    try:
+        if app.run not in ledger.books.runs:
+            raise app.unpriced()
+    finally:
+        ledger.close()
+    report_periods(app.ledger, app.run)
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Have a request to end do what Ctrl-C does, and say that it is done."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise StoppedError("stopped; all processes are down.") from error
 
 
 @flower.command()
 def simulate(
     app: AppFolder = EXAMPLE,
     run_config: RunConfig = "",
+    clients: Clients = None,
+    rounds: Rounds = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="FEDPRICE_LEDGER",
+            help="Where to record; by default the app's setting, or else market.db.",
+        ),
+    ] = None,
+    run: Run = None,
     ray: Annotated[
         bool, typer.Option("--ray", help="Use Flower's own simulation, with Ray's workers.")
     ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=1, help="With --ray: the most seconds the run may take; 3600 by default."),
+    ] = None,
 ) -> None:
     """Run an app in this process: no network, no start-up."""
+    if timeout is not None and not ray:
+        raise InputError("--timeout is for --ray; a run in this process can be stopped by Ctrl-C.")
     require_extras(*(("ray",) if ray else ()))
-    chosen = _app(app, run_config)
+    chosen = _app(app, run_config, clients, rounds, ledger, run)
+    finished = _is_finished(chosen)
     if ray:
         from fedprice.flower.ray_simulation import run_on_ray
 
-        with tempfile.TemporaryDirectory(prefix="fedprice-") as folder:
-            run_on_ray(chosen, Path(folder))
+        if finished:
+            raise _finished(chosen)
+        log = Path(f"{re.sub(r'[^A-Za-z0-9._-]', '_', chosen.run)}.log").resolve()
+        with _stoppable():
+            run_on_ray(chosen, log, timeout=timeout or 3600.0)
+        stderr().print(f"the log is {log}", markup=False)
     else:
-        chosen.run_in_process()
-    report_periods(chosen.ledger, str(chosen.config["run"]))
+        chosen.run_in_process()  # which refuses a finished run that was begun with other settings
+        if finished:
+            raise _finished(chosen)
+    _report(chosen)
 
 
 flower.command()(calibrate)
+flower.command()(model)
 
 
 @flower.command()
@@ -84,8 +184,9 @@ def keys(
 @flower.command()
 def up(
     app: AppFolder = EXAMPLE,
-    clients: Annotated[int, typer.Option(min=1, help="SuperNodes to start.")] = 4,
-    rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 5,
+    run_config: RunConfig = "",
+    clients: Clients = None,
+    rounds: Rounds = None,
     tls: Annotated[
         bool, typer.Option("--tls/--no-tls", help="Encrypt, and authenticate nodes.")
     ] = True,
@@ -95,11 +196,20 @@ def up(
             metavar="URL", envvar="FEDPRICE_LEDGER", help="Where to record, if not in --work."
         ),
     ] = None,
+    run: Run = None,
     work: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep keys, logs and the ledger in this directory."),
+        typer.Option(
+            metavar="DIR",
+            help="Keep keys, logs, the ledger and clients' files here; if they are there, go on.",
+        ),
     ] = None,
-    run_config: RunConfig = "",
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The market's keys (`fedprice flower keys`), instead of new ones."
+        ),
+    ] = None,
     netns: Annotated[
         bool,
         typer.Option("--netns", help="Put each client into a network namespace of its own (root)."),
@@ -108,42 +218,62 @@ def up(
         float, typer.Option(min=0.01, help="Of each namespace, in megabits a second.")
     ] = 20.0,
     delay: Annotated[float, typer.Option(min=0, help="Of each namespace, in milliseconds.")] = 20.0,
-    timeout: Annotated[
-        float, typer.Option(min=1, help="The most seconds the run may take.")
-    ] = 3600,
+    timeout: Timeout = 3600,
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run the market, take all down again."""
-    with tempfile.TemporaryDirectory(prefix="fedprice-") as spare:
-        folder = (work or Path(spare) / "work").resolve()
-        chosen = _app(app, run_config)
-        from fedprice.flower.app import absolute
+    chosen = _app(app, run_config, clients, rounds, ledger, run)
+    if keys is not None and "keys" not in chosen.config:
+        raise InputError(
+            f"--keys: the app in {app} has no setting `keys` that could name them. Add the line "
+            'keys = "" to [tool.flwr.app.config] in its pyproject.toml.'
+        )
+    from fedprice.flower.processes import DeploymentError, working_directory
 
-        own = f"sqlite:///{folder / 'market.db'}"
+    mark = secrets.token_hex(8)
+    with working_directory(work, mark) as folder:
+        if not ledger and "ledger" not in chosen.chosen:  # the keys made here are for this ledger
+            own = f"sqlite:///{folder / 'market.db'}"
+            chosen = replace(chosen, wanted_ledger=own)
+            chosen.config.update({"ledger": own} if "ledger" in chosen.config else {})
         settings = {
-            "clients": clients,
-            "rounds": rounds,
-            "ledger": "" if ledger else own,  # a URL that was given may hold a password
-            "keys": str(folder / "keys" / "all"),
+            "keys": str((keys or folder / "keys" / "all").resolve()),
             "at-once": 2 * (os.cpu_count() or 1),  # every message starts a process
         }
-        for name, value in settings.items():
-            if name in chosen.config:
-                chosen.config[name] = value
-        shape = (bandwidth, delay) if netns else None
-        _deploy(chosen, absolute(ledger or own), folder, tls, timeout, shape)
+        for name in set(settings) & set(chosen.config) - chosen.chosen:
+            chosen.config[name] = settings[name]
+        if _is_finished(chosen):
+            raise _finished(chosen)
+        logs = folder if work else Path(tempfile.mkdtemp(prefix="fedprice-logs-"))
+        kept = work is not None
+        try:
+            shape = (bandwidth, delay) if netns else None
+            _deploy(chosen, folder, logs, keys, tls, timeout, shape, mark)
+        except DeploymentError:  # whose text points to a log
+            kept = any(logs.iterdir())
+            raise
+        finally:
+            if not kept:
+                shutil.rmtree(logs)
+    if work is not None:
+        from fedprice.market.database import masked
+
+        told = f"keys, logs and the clients' files are in {work}, the ledger is"
+        stderr().print(f"{told} {masked(chosen.ledger)}", markup=False, soft_wrap=True)
 
 
 def _deploy(
     app: FlowerApp,
-    url: str,
     folder: Path,
+    logs: Path,
+    keys: Path | None,
     tls: bool,
     timeout: float,
     shape: tuple[float, float] | None,
+    mark: str,
 ) -> None:
     from fedprice.flower.deployment import Deployment
     from fedprice.flower.namespaces import Namespaces
-    from fedprice.flower.processes import DeploymentError
+    from fedprice.flower.processes import DeploymentError, reason_of
     from fedprice.flower.watch import Watch
 
     console = stderr()
@@ -151,25 +281,33 @@ def _deploy(
     def tell(line: str) -> None:
         console.print(line, markup=False)
 
-    run = str(app.config["run"])
-    watch = Watch(url, run, lambda line: stdout().print(line, markup=False, soft_wrap=True))
-    clients = int(app.config["clients"])
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    def show(line: str) -> None:
+        stdout().print(line, markup=False, soft_wrap=True)
+
+    watch = Watch(app.ledger, app.run, show)
     try:
-        with ExitStack() as stack:
+        with _stoppable(), ExitStack() as stack:
             network = None
             if shape is not None:
-                made = Namespaces(secrets.token_hex(4), clients, *shape, tell)
+                made = Namespaces(secrets.token_hex(4), app.clients, *shape, tell)
                 network = stack.enter_context(made)
-            deployment = Deployment(folder, clients, tls, tell, network, ledger=url)
+            deployment = Deployment(
+                folder,
+                app.clients,
+                tls,
+                tell,
+                network,
+                market_keys="keys" in app.config,
+                keys=keys,
+                environment=app.environment,
+                logs=logs,
+                mark=mark,
+            )
             stack.enter_context(deployment)
             ended = deployment.run(app, watch, timeout=timeout)
-    except KeyboardInterrupt as error:
-        raise StoppedError("stopped; all processes are down.") from error
+            if ended != "finished:completed":
+                why = reason_of(deployment.log("run").read_text("utf-8"))
+                raise DeploymentError(f"the run failed: {why} See {deployment.log('run')}.")
     finally:
         watch.close()
-    if ended != "finished:completed":
-        lines = (folder / "run.log").read_text("utf-8").splitlines()
-        reasons = [line for line in lines if re.match(r"[\w.]+Error: ", line)]
-        raise DeploymentError(f"the run ended as {ended}. {reasons[-1] if reasons else ''}")
-    report_periods(url, run)
+    _report(app)

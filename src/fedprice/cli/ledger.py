@@ -168,18 +168,22 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
         rows, found = clients_of(opened, run)
         if opened.opening(following) is None:
             following = ""
+        measured = opened.metrics(run)
     state = "settled" if found.settled else "open"
     title = f"{run}: {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
     _send(rows, format_, title, delivery)
     if format_ is options.Format.TABLE:
         stdout().print(f"model {found.model or 'as it was'}", markup=False)
+        for line in (str(own) for own in measured if own.round == measured[-1].round):
+            if line:
+                stdout().print(line, markup=False)
         for how, what in (
-            ("too little", "declared less gradient norm than shown"),
-            ("too much", "declared far more gradient norm than their updates suggest"),
+            ("below shown", "shown gradient norm above the declared one"),
+            ("far above shown", "declared gradient norm far above the shown one"),
         ):
             names = ", ".join(map(repr, rows.filter(declared=how)["client"]))
             if names:
-                stdout().print(f"{what}: {names}", markup=False)
+                stdout().print(f"{what} (meaningful for plain SGD only): {names}", markup=False)
     return following or None
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shutil
 import sys
 import tomllib
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import InputError, nearest
 from fedprice.flower.grid import InProcessGrid
 from fedprice.market.database import has_password
 
-__all__ = ["FlowerApp", "absolute", "config_text"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
+__all__ = ["DEFAULT_LEDGER", "FlowerApp", "absolute", "config_text"]
+
+DEFAULT_LEDGER = "sqlite:///market.db"
+ROUNDS = ("rounds", "num-server-rounds", "num_server_rounds")  # what apps call their rounds
 _SETTING = re.compile(r"""([\w.-]+)=("[^"]*"|'[^']*'|\S+)\s*""")
 
 
@@ -26,23 +33,55 @@ class FlowerApp:
 
     Attributes
     ----------
-    folder
-        Where its pyproject.toml is.
+    folder, name
+        Where its pyproject.toml is, and the name of the project in it.
     config
-        Its settings, by flat names. Every client sees them, so `ledger` is empty where the
-        environment names one (FEDPRICE_LEDGER): its URL may hold a password.
+        Its settings, by flat names. Every client sees them, so `ledger` is empty where a command or
+        the environment (FEDPRICE_LEDGER) names one: its URL may hold a password. `clients-file` is
+        sought in the app's directory, then in the user's.
     components, federations
         Where its server and client are; the federations that it names.
+    wanted_clients, wanted_ledger, wanted_run
+        How many clients a command asks for, 0 if it does not say; the URL of its ledger, and the
+        name of its run.
+    chosen
+        The settings that a command changed.
     """
 
     folder: Path
+    name: str
     config: dict[str, Any]
     components: dict[str, str]
     federations: dict[str, Any] = field(default_factory=dict)
+    wanted_clients: int = 0
+    wanted_ledger: str = field(default="", repr=False)
+    chosen: frozenset[str] = frozenset()
+    wanted_run: str = ""
 
     @classmethod
-    def read(cls, folder: Path, run_config: str = "") -> FlowerApp:
-        """Read an app, with some settings changed as `flwr run --run-config` takes them."""
+    def read(
+        cls,
+        folder: Path,
+        run_config: str = "",
+        *,
+        clients: int | None = None,
+        rounds: int | None = None,
+        ledger: str = "",
+        run: str = "",
+    ) -> FlowerApp:
+        """Read an app, with some settings changed as `flwr run --run-config` takes them.
+
+        Parameters
+        ----------
+        folder, run_config
+            Where it is, and settings such as 'rounds=3 run="first"'.
+        clients, rounds
+            How many, instead of what its settings say.
+        ledger
+            The URL of the ledger, instead of the environment's and the setting's.
+        run
+            The name of the run, instead of the environment's and the setting's.
+        """
         try:
             project = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
             own = project["tool"]["flwr"]["app"]
@@ -54,39 +93,80 @@ class FlowerApp:
             ) from error
         except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
             raise InputError(f"{folder / 'pyproject.toml'} is not that of a Flower app.") from error
-        config = _changed(_flat(own.get("config", {})), run_config)
-        ledger = str(config.get("ledger", ""))
-        if os.environ.get("FEDPRICE_LEDGER") and "ledger" in config:
+        config = _flat(own.get("config", {}))
+        changes = _changes(config, run_config)
+        if clients is not None and "clients" in config:
+            _choose(changes, "clients", clients, "--clients")
+        if rounds is not None:
+            name = next((name for name in ROUNDS if name in config), None)
+            if name is None:
+                raise InputError(
+                    f"--rounds: the app in {folder} has neither a setting `rounds` nor "
+                    "`num-server-rounds`. Set its number of rounds with --run-config."
+                )
+            _choose(changes, name, rounds, "--rounds")
+        if run and "run" in config:
+            _choose(changes, "run", run, "--run")
+        config |= changes
+        if os.environ.get("FEDPRICE_RUN") and "run" in config and "run" not in changes:
+            config["run"] = os.environ["FEDPRICE_RUN"]
+        url = str(config.get("ledger", ""))
+        if (ledger or os.environ.get("FEDPRICE_LEDGER")) and "ledger" in config:
             config["ledger"] = ""
-        elif has_password(ledger):
+        elif has_password(url):
             raise InputError(
                 "the setting `ledger` must not hold a password: clients see the settings. Put the "
                 "URL into FEDPRICE_LEDGER, in the server's environment."
             )
-        elif ledger:
-            config["ledger"] = absolute(ledger)
+        elif url:
+            config["ledger"] = absolute(url)
+        if table := str(config.get("clients-file", "")):  # other processes have other directories
+            there = (folder / table).resolve()
+            config["clients-file"] = str(there if there.exists() else Path(table).resolve())
         return cls(
-            folder.resolve(), config, components, project["tool"]["flwr"].get("federations", {})
+            folder.resolve(),
+            str(project.get("project", {}).get("name", folder.resolve().name)),
+            config,
+            components,
+            project["tool"]["flwr"].get("federations", {}),
+            clients or 0,
+            absolute(ledger),
+            frozenset(changes),
+            run,
         )
 
     @property
     def ledger(self) -> str:
-        """The URL of the app's ledger: FEDPRICE_LEDGER, or else the setting `ledger`."""
-        return absolute(os.environ.get("FEDPRICE_LEDGER") or str(self.config.get("ledger", "")))
+        """The URL of the ledger: a command's, FEDPRICE_LEDGER, the setting's, or a file here."""
+        named = self.wanted_ledger or os.environ.get("FEDPRICE_LEDGER")
+        return absolute(named or str(self.config.get("ledger") or DEFAULT_LEDGER))
 
-    def require(self, *names: str) -> None:
-        """Refuse an app that lacks settings."""
-        for name in names:
-            if name not in self.config:
-                raise InputError(
-                    f"the app in {self.folder} must have a setting `{name}` (pyproject.toml, "
-                    "[tool.flwr.app.config])."
-                )
+    @property
+    def run(self) -> str:
+        """The name of the run: a command's, FEDPRICE_RUN, the setting `run`, or the project's."""
+        if "run" in self.config:
+            return str(self.config["run"])
+        return self.wanted_run or os.environ.get("FEDPRICE_RUN") or self.name
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the environment of the app's server says, and nobody else's."""
+        return {"FEDPRICE_LEDGER": self.ledger, "FEDPRICE_RUN": self.run}
+
+    @property
+    def options(self) -> list[str]:
+        """The options of `flwr run` that hand over the settings."""
+        return ["--run-config", config_text(self.config)] if self.config else []
 
     @property
     def clients(self) -> int:
-        """How many clients the app says it has; 0 if it does not."""
-        if "clients" in self.config:
+        """How many clients there are: a command's, the app's setting's, or its federation's.
+
+        0 if nothing says how many.
+        """
+        if self.wanted_clients:
+            return self.wanted_clients
+        if int(self.config.get("clients", 0)):
             return int(self.config["clients"])
         for federation in self.federations.values():
             options = federation.get("options", {}) if isinstance(federation, dict) else {}
@@ -94,16 +174,43 @@ class FlowerApp:
                 return int(options["num-supernodes"])
         return 0
 
+    def require_clients(self) -> int:
+        """Return how many clients there are; refuse an app that does not say."""
+        if self.clients < 1:
+            raise InputError(
+                f"an app needs at least one client, and {self.folder / 'pyproject.toml'} does not "
+                "say how many it has. Give --clients."
+            )
+        return self.clients
+
     def components_here(self) -> tuple[Any, Any]:
         """Return the app's server and its client, loaded into this process."""
         return self._component("serverapp"), self._component("clientapp")
 
     def run_in_process(self) -> None:
         """Run the app's server and its clients in this process."""
-        server, client = self.components_here()
-        if int(self.config["clients"]) < 1:
-            raise InputError("an app needs at least one of its `clients`.")
-        InProcessGrid(client, int(self.config["clients"]), self.config).start(server)
+        from fedprice.flower.strategy import PricedParticipation  # which needs this module
+
+        clients = self.require_clients()
+        started = PricedParticipation.started
+        with _environment(self.environment):
+            server, client = self.components_here()
+            InProcessGrid(client, clients, self.config).start(server)
+        if PricedParticipation.started == started:
+            raise self.unpriced()
+
+    def unpriced(self) -> InputError:
+        """Return what to say of an app that was run without a market."""
+        return InputError(
+            f"the server of the app in {self.folder} started no PricedParticipation: nothing was "
+            'priced or recorded. See docs/flower.md, "Add pricing to a Flower app".'
+        )
+
+    def copied(self, folder: Path) -> Path:
+        """Copy the app into a new directory: Flower changes the pyproject.toml of what it runs."""
+        shutil.rmtree(folder, ignore_errors=True)
+        left_out = shutil.ignore_patterns(".*", "__pycache__", "*.db", "*.db-*", "node_modules")
+        return Path(shutil.copytree(self.folder, folder, ignore=left_out))
 
     def module(self, name: str) -> Any:
         """Import a module of the app."""
@@ -166,8 +273,9 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _changed(config: dict[str, Any], text: str) -> dict[str, Any]:
-    changed, rest = dict(config), text.strip()
+def _changes(config: dict[str, Any], text: str) -> dict[str, Any]:
+    """Return the settings that a text changes, each of the kind that it was."""
+    changes, rest = dict[str, Any](), text.strip()
     while rest:
         found = _SETTING.match(rest)
         if found is None:
@@ -176,16 +284,39 @@ def _changed(config: dict[str, Any], text: str) -> dict[str, Any]:
         if name not in config:
             raise InputError(f"the app has no setting {name!r}. {nearest(name, config)}")
         try:
-            changed[name] = tomllib.loads(f"value = {value}")["value"]
+            changes[name] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise InputError(f"{value} is no value for {name}; text needs quotes.") from error
         wanted = type(config[name])
-        if wanted is float and type(changed[name]) is int:
-            changed[name] = float(changed[name])
-        if type(changed[name]) is not wanted:
+        if wanted is float and type(changes[name]) is int:
+            changes[name] = float(changes[name])
+        if type(changes[name]) is not wanted:
             kind = {str: "text", float: "a number", int: "a whole number"}.get(
                 wanted, "true or false"
             )
             raise InputError(f"the setting {name} must be {kind}; got {value}.")
         rest = rest[found.end() :]
-    return changed
+    return changes
+
+
+def _choose(changes: dict[str, Any], name: str, value: int | str, option: str) -> None:
+    """Take a setting from an option; refuse one that --run-config sets otherwise."""
+    if changes.setdefault(name, value) != value:
+        raise InputError(
+            f"{option} is {value}, but --run-config says {name}={changes[name]}; give one of them."
+        )
+
+
+@contextmanager
+def _environment(changes: dict[str, str]) -> Iterator[None]:
+    """Change this process's environment for a while."""
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -14,9 +14,20 @@ from cryptography.x509.oid import NameOID
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["write_certificates", "write_node_key"]
+__all__ = ["holds_certificates", "write_certificates", "write_node_key"]
 
 _DAYS = 7
+
+
+def holds_certificates(folder: Path, address: str = "127.0.0.1") -> bool:
+    """Return whether a directory has certificates for an address that hold for another day."""
+    if not all((folder / name).exists() for name in ("ca.crt", "server.pem", "server.key")):
+        return False
+    leaf = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    tomorrow = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)
+    known = names.get_values_for_type(x509.IPAddress)
+    return ipaddress.ip_address(address) in known and leaf.not_valid_after_utc > tomorrow
 
 
 def write_certificates(folder: Path, address: str = "127.0.0.1") -> None:
@@ -28,6 +39,8 @@ def write_certificates(folder: Path, address: str = "127.0.0.1") -> None:
     )
     root = _certificate(issuer, authority.public_key(), issuer, authority, ca=True)
     leaf = _certificate(_name("localhost"), server.public_key(), issuer, authority, extra=local)
+    for name in ("ca.crt", "server.pem", "server.key"):
+        (folder / name).unlink(missing_ok=True)  # of a deployment before
     (folder / "ca.crt").write_bytes(root.public_bytes(serialization.Encoding.PEM))
     (folder / "server.pem").write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
     _write_private(

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import InputError
 from fedprice.flower.app import config_text
-from fedprice.flower.certificates import write_certificates, write_node_key
+from fedprice.flower.certificates import (
+    holds_certificates,
+    write_certificates,
+    write_node_key,
+)
+from fedprice.flower.identity import made_up_cost, own_file
 from fedprice.flower.processes import (
     DeploymentError,
     descends,
@@ -32,11 +37,11 @@ from fedprice.flower.processes import (
     offline,
     undisturbed,
 )
-from fedprice.market.keys import write_keys
+from fedprice.market.keys import write_missing_keys
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fedprice.flower.app import FlowerApp
     from fedprice.flower.namespaces import Namespaces
@@ -44,7 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["Deployment"]
 
 STAGGER = 1.0  # seconds between the starts of SuperNodes
-PATIENCE = 2  # times that a command may fail in a row
+PATIENCE = 60.0  # seconds for which the SuperLink may fail to answer
+OURS = ".fedprice-deployment"  # says that a directory is one
 
 
 @dataclass
@@ -54,20 +60,26 @@ class Deployment:
     Parameters
     ----------
     folder
-        An empty or new directory for keys, certificates, logs and state.
+        A directory for keys, certificates and state: new, empty, or that of a deployment before,
+        whose keys and certificates are used again.
     clients
         How many SuperNodes.
     tls
         Whether to use TLS and node authentication.
     tell
         Called with a line at each step.
-    market_keys
-        Whether clients sign with keys of their own; otherwise with those of a simulation.
     network
         Namespaces to put the clients into; None leaves them on 127.0.0.1.
-    ledger
-        The URL of the ledger, which goes into the environment of the server alone; if it is empty,
-        the app's settings have it.
+    market_keys
+        Whether clients sign with keys of their own; otherwise with those of a simulation.
+    keys
+        The directory of the market's keys, if they are not made for the occasion.
+    environment
+        Of the server alone.
+    logs
+        The directory for logs, by default that of everything else.
+    mark
+        What all processes carry in their environment.
     """
 
     folder: Path
@@ -76,10 +88,12 @@ class Deployment:
     tell: Callable[[str], None] = lambda _: None
     network: Namespaces | None = None
     market_keys: bool = True
-    ledger: str = field(default="", repr=False)
+    keys: Path | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    logs: Path | None = None
+    mark: str = field(default_factory=lambda: secrets.token_hex(8))
     port: int = field(default=0, init=False)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
-    _mark: str = field(default_factory=lambda: secrets.token_hex(8), init=False)
 
     def __enter__(self) -> Deployment:
         """Start everything."""
@@ -87,9 +101,13 @@ class Deployment:
             raise DeploymentError("a deployment on one machine needs Linux (/proc).")
         self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()):
-            raise InputError(f"{self.folder} is not empty; choose another directory.")
+        if any(self.folder.iterdir()) and not (self.folder / OURS).exists():
+            raise InputError(
+                f"{self.folder} is neither empty nor the directory of an earlier deployment; "
+                "choose another one."
+            )
         self.folder.chmod(0o700)
+        (self.folder / OURS).touch()
         try:
             self._prepare()
             self.start_link()
@@ -120,7 +138,7 @@ class Deployment:
         for process in self._processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.1, until - time.monotonic()))
-        end_marked(self._mark)
+        end_marked(self.mark)
         for process in self._processes.values():
             process.wait()
 
@@ -133,34 +151,58 @@ class Deployment:
         """Run an app, call `watch` now and then, and return how the run ended."""
         started = json.loads(
             self.flwr(
-                "run", str(app.folder), "here", "--run-config", config_text(app.config),
+                "run", str(app.copied(self.folder / "app")), "here", *app.options,
                 "--format", "json",
             )
         )  # fmt: skip
         if not started.get("success"):
             raise DeploymentError(f"the app did not start: {started.get('error-message', started)}")
-        until, failures = time.monotonic() + timeout, 0
+        until = time.monotonic() + timeout
         while time.monotonic() < until:
             watch()
-            try:
-                runs = json.loads(self.flwr("ls", "here", "--format", "json"))["runs"]
-                (status,) = (run["status"] for run in runs if run["run-id"] == started["run-id"])
-                failures = 0
-            except (DeploymentError, ValueError, KeyError) as error:
-                failures += 1
-                if failures > PATIENCE:
-                    raise DeploymentError("the SuperLink does not answer any more.") from error
-                time.sleep(2.0)
-                continue
-            if str(status).startswith("finished"):
+            status = self._patiently(lambda: self._status(started["run-id"]))
+            if status.startswith("finished"):
                 watch()
-                said = self.flwr("log", str(started["run-id"]), "here", "--show")
-                with whole_file(self.folder / "run.log", private=True) as part:
-                    part.write_text(said, "utf-8")
-                return str(status)
+                self._keep_log(started["run-id"])
+                return status
             time.sleep(2.0)
+        self._keep_log(started["run-id"])
         self.flwr("stop", str(started["run-id"]), "here")
-        raise DeploymentError(f"the run was stopped: it took more than {timeout:g} s.")
+        raise DeploymentError(
+            f"the run was stopped: it took more than {timeout:g} s. See {self.log('run')}."
+        )
+
+    def log(self, name: str) -> Path:
+        """Return the log of a process, "superlink" or "node-1" and so on, or of the "run"."""
+        return (self.logs or self.folder) / f"{name}.log"
+
+    def _online(self) -> str:
+        listed = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))
+        return str(sum(node["status"] == "online" for node in listed["nodes"]))
+
+    def _status(self, run: str) -> str:
+        runs = json.loads(self.flwr("ls", "here", "--format", "json"))["runs"]
+        (status,) = (found["status"] for found in runs if found["run-id"] == run)
+        return str(status)
+
+    def _keep_log(self, run: str) -> None:
+        said = self._patiently(lambda: self.flwr("log", run, "here", "--show"))
+        with whole_file(self.log("run"), private=True) as part:
+            part.write_text(said, "utf-8")
+
+    def _patiently(self, ask: Callable[[], str]) -> str:
+        """Ask the SuperLink again if it fails, as long as its process is there."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask()
+            except (DeploymentError, ValueError, KeyError) as error:
+                link = self._processes.get("superlink")
+                if link is None or link.poll() is not None or time.monotonic() > until:
+                    raise DeploymentError(
+                        f"the SuperLink does not answer any more; see {self.log('superlink')}."
+                    ) from error
+                time.sleep(2.0)
 
     def start_link(self) -> None:
         """Start the SuperLink, and wait until it answers."""
@@ -177,8 +219,8 @@ class Deployment:
             ]  # fmt: skip
         else:
             command.append("--insecure")
-        # Its server apps inherit the ledger; clients are started by their SuperNodes.
-        self._start("superlink", command, {"FEDPRICE_LEDGER": self.ledger} if self.ledger else {})
+        # Its server apps inherit environment and directory; SuperNodes start the clients' apps.
+        self._start("superlink", command, Path.cwd(), self.environment)
         self._await_port("superlink", self.port)
 
     def start_node(self, number: int) -> None:
@@ -199,12 +241,14 @@ class Deployment:
         else:
             command.append("--insecure")
         inside = [] if self.network is None else self.network.prefix(number)
-        self._start(f"node-{number + 1}", inside + command)
+        files = self.folder / "files" / f"client-{number + 1}"
+        files.mkdir(parents=True, exist_ok=True)
+        self._start(f"node-{number + 1}", inside + command, files)
 
     def kill(self, name: str) -> None:
         """End a process at once, as a crash would: "superlink" or "node-1" and so on."""
         process = self._processes.pop(name)
-        group = [n for n in marked(self._mark) if descends(n, process.pid)]
+        group = [n for n in marked(self.mark) if descends(n, process.pid)]
         for number in (process.pid, *group):
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
@@ -218,44 +262,69 @@ class Deployment:
         if shutil.which("flower-superlink", path=offline(self.folder, "")["PATH"]) is None:
             raise DeploymentError("there is no command flower-superlink beside this Python.")
         self.port = free_port()
-        keys = self.folder / "keys"
-        keys.mkdir(0o700)
+        for path in self.folder.glob("link.db*"):  # of a deployment before: the market needs none
+            path.unlink()
         names = [str(n + 1) for n in range(self.clients)]
-        write_keys(keys / "all", names)
-        for name in names:  # each client sees its own key and the server's public one
-            own = keys / f"client-{name}"
-            own.mkdir(0o700)
-            (own / f"client-{name}.key").touch(0o600)
-            shutil.copy(keys / "all" / f"client-{name}.key", own)
-            shutil.copy2(keys / "all" / "server.pub", own)
-            if self.tls:
-                write_node_key(self.folder / f"node-{name}")
+        self._prepare_keys(names)
         connection = f'address = "{self.host}:{self.port}"\n'
         if self.tls:
-            write_certificates(self.folder, self.host)
+            for name in names:
+                if not (self.folder / f"node-{name}.pub").exists():  # which is written last
+                    write_node_key(self.folder / f"node-{name}")
+            if not holds_certificates(self.folder, self.host):
+                write_certificates(self.folder, self.host)
             connection += f'root-certificates = "{self.folder / "ca.crt"}"\n'
         else:
             connection += "insecure = true\n"
         home = self.folder / "homes" / "cli"
-        home.mkdir(parents=True)
+        home.mkdir(parents=True, exist_ok=True)
         (home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{connection}'
         )
 
+    def _prepare_keys(self, names: list[str]) -> None:
+        """Give each client its own key and the server's public one."""
+        folder = self.folder / "keys"
+        every = self.keys or folder / "all"
+        folder.mkdir(0o700, exist_ok=True)
+        if self.keys is None:
+            write_missing_keys(every, names)
+        for name in names:
+            own = folder / f"client-{name}"
+            own.mkdir(0o700, exist_ok=True)
+            for key in (f"client-{name}.key", "server.pub"):
+                if not (every / key).exists():
+                    raise InputError(
+                        f"{every} holds no {key}; make keys with: fedprice flower keys {every} "
+                        f"--clients {self.clients}"
+                    )
+                (own / key).touch(0o600)
+                shutil.copy(every / key, own)
+            if (every / f"client-{name}.toml").exists():
+                own_file(every / f"client-{name}.toml")  # what is wrong is said before all else
+                shutil.copy(every / f"client-{name}.toml", own / "client.toml")
+            elif not (own / "client.toml").exists():
+                cost = made_up_cost(int(name) - 1)
+                (own / "client.toml").write_text(f"cost = {cost!r}  # made up\nreveals = true\n")
+
     def _environment(self, name: str) -> dict[str, str]:
-        return offline(self.folder / "homes" / name, self._mark)
+        return offline(self.folder / "homes" / name, self.mark)
 
     def _start(
-        self, name: str, command: list[str], environment: dict[str, str] | None = None
+        self,
+        name: str,
+        command: list[str],
+        here: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.tell(f"starting {name}")
-        with (self.folder / f"{name}.log").open("ab") as log:
+        with self.log(name).open("ab") as log:
             os.fchmod(log.fileno(), 0o600)
             self._processes[name] = subprocess.Popen(
                 command,
-                env=self._environment(name) | (environment or {}),
+                env={**self._environment(name), **(environment or {})},
                 umask=0o077,
-                cwd=self.folder,
+                cwd=here,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -268,19 +337,20 @@ class Deployment:
             with suppress(OSError), socket.create_connection((self.host, port), timeout=1):
                 return
             time.sleep(0.2)
-        raise DeploymentError(f"the {name} did not start; see {self.folder / name}.log")
+        raise DeploymentError(f"the {name} did not start; see {self.log(name)}.")
 
     def await_nodes(self) -> None:
         """Wait until all SuperNodes are online."""
         until = time.monotonic() + 60 + 10 * self.clients
         while time.monotonic() < until:
-            listed = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))
-            online = sum(node["status"] == "online" for node in listed["nodes"])
+            online = int(self._patiently(self._online))
             self.tell(f"{online} of {self.clients} SuperNodes online")
             if online >= self.clients:
                 return
             for name, process in self._processes.items():
                 if process.poll() is not None:
-                    raise DeploymentError(f"{name} ended; see {self.folder / name}.log")
+                    raise DeploymentError(f"{name} ended; see {self.log(name)}.")
             time.sleep(1.0)
-        raise DeploymentError(f"not all SuperNodes came online; see the logs in {self.folder}")
+        raise DeploymentError(
+            f"not all SuperNodes came online; see the logs in {self.logs or self.folder}."
+        )

@@ -1,19 +1,29 @@
-"""Flower's processes on this machine: kept offline, and found by a mark in their environment."""
+"""Flower's processes on this machine: kept offline, and found by a mark in their environment.
+
+Whoever starts some takes note of it in a directory of the user's (`working_directory`). What a
+killed command has left behind, processes and temporary files, the next command takes away.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedprice.errors import FedpriceError
+from fedprice.errors import FedpriceError, InputError
+from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,11 +36,16 @@ __all__ = [
     "free_port",
     "marked",
     "offline",
+    "reason_of",
     "undisturbed",
+    "working_directory",
 ]
 
 MARK = "FEDPRICE_DEPLOYMENT"
 PATIENCE = 5.0  # seconds in which processes may end by themselves
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_RAISED = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)")
+_WRAPPED = "The above exception was the direct cause of the following exception:"
 
 
 class DeploymentError(FedpriceError):
@@ -59,29 +74,63 @@ def offline(home: Path, mark: str) -> dict[str, str]:
 
 
 def flwr(
-    arguments: Sequence[str], environment: dict[str, str], folder: Path, *, timeout: float
+    arguments: Sequence[str],
+    environment: dict[str, str],
+    folder: Path,
+    *,
+    timeout: float,
+    log: Path | None = None,
 ) -> str:
-    """Run Flower's command, and return what it prints."""
-    try:
-        done = subprocess.run(
-            ["flwr", *arguments],
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-            umask=0o077,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DeploymentError(
-            f"flwr {' '.join(arguments[:2])} took more than {timeout:g} s."
-        ) from error
+    """Run Flower's command, and return what it prints, if that does not go to a log."""
+    what = f"flwr {' '.join(arguments[:1])}"
+    with (log or Path(os.devnull)).open("ab") as file:
+        start = file.tell() if log else 0
+        try:
+            done = subprocess.run(
+                ["flwr", *arguments],
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=file if log else subprocess.PIPE,
+                stderr=subprocess.STDOUT if log else subprocess.PIPE,
+                text=True,
+                timeout=timeout,
+                check=False,
+                umask=0o077,
+            )
+        except subprocess.TimeoutExpired as error:
+            see = f"; see {log}" if log else ""
+            raise DeploymentError(f"{what} took more than {timeout:g} s{see}.") from error
+    said = done.stdout or ""
+    if log:
+        said = log.read_bytes()[start:].decode("utf-8", "replace")
     if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
-        raise DeploymentError(f"flwr {' '.join(arguments[:2])} failed: {lines[-1]}")
-    return done.stdout
+        see = f" See {log}." if log else ""
+        raise DeploymentError(f"{what} failed: {reason_of(done.stderr or said)}{see}")
+    return said
+
+
+def reason_of(log: str) -> str:
+    r"""Return why a program failed: the last error that its log names, or else its last line.
+
+    An error that wraps another one says less, such as "ending simulation", unless it is ours.
+
+    Examples
+    --------
+    >>> reason_of("Traceback …\nfedprice.errors.InputError: too few.\nShutting down\n")
+    'InputError: too few.'
+    >>> reason_of("")
+    'it said nothing.'
+    """
+    lines = [line.strip() for line in _COLOUR.sub("", log).splitlines() if line.strip()]
+    raised, wraps = list[str](), False
+    for line in lines:
+        if found := _RAISED.match(line):
+            if not wraps or line.startswith("fedprice."):
+                raised.append(found[1])
+            wraps = False
+        wraps = wraps or line == _WRAPPED
+    return (["it said nothing."] + (raised or lines))[-1]
 
 
 def marked(mark: str) -> list[int]:
@@ -90,9 +139,9 @@ def marked(mark: str) -> list[int]:
     return [n for n in numbers if f"{MARK}={mark}".encode() in _environment_of(n)]
 
 
-def end_marked(mark: str) -> None:
+def end_marked(mark: str, patience: float = PATIENCE) -> None:
     """Wait a little for marked processes to end, then end them."""
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + patience
     while marked(mark) and time.monotonic() < until:
         time.sleep(0.2)
     while (left := marked(mark)) and time.monotonic() < until + PATIENCE:
@@ -100,6 +149,73 @@ def end_marked(mark: str) -> None:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
         time.sleep(0.1)  # until they are gone, and nothing that they had just started is left
+
+
+@contextmanager
+def working_directory(kept: Path | None, mark: str) -> Iterator[Path]:
+    """Yield a directory for marked processes; clean up after commands that were killed.
+
+    Parameters
+    ----------
+    kept
+        The directory; None makes a temporary one, which is deleted afterwards: at the latest when
+        the next command starts, if this one is killed.
+    mark
+        What the processes carry in their environment.
+    """
+    notes = _notes()
+    in_use = _clean_up(notes)
+    folder = kept.resolve() if kept is not None else Path(tempfile.mkdtemp(prefix="fedprice-"))
+    if str(folder) in in_use:
+        raise InputError(f"{kept} is in use by process {in_use[str(folder)]}; end that one first.")
+    note = {"mark": mark, "pid": os.getpid(), "started": _started(os.getpid())}
+    note |= {"folder": str(folder), "temporary": kept is None}
+    with whole_file(notes / f"{mark}.json", private=True) as part:
+        part.write_text(json.dumps(note), "utf-8")
+    try:
+        yield folder
+    finally:
+        if kept is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        (notes / f"{mark}.json").unlink(missing_ok=True)
+
+
+def _clean_up(notes: Path) -> dict[str, int]:
+    """Take away what killed commands have left behind; return which directories are in use."""
+    in_use = {}
+    for path in notes.glob("*.json"):
+        with suppress(FileNotFoundError):  # its command has just ended
+            note = json.loads(path.read_text("utf-8"))
+            if note["started"] == _started(note["pid"]):
+                in_use[note["folder"]] = note["pid"]
+                continue
+            end_marked(note["mark"], patience=0.0)
+            if note["temporary"]:
+                shutil.rmtree(note["folder"], ignore_errors=True)
+            path.unlink()
+    return in_use
+
+
+def _notes() -> Path:
+    """Return the directory in which this user's commands take note of what they start."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = (
+        Path(runtime) / "fedprice"
+        if runtime and Path(runtime).is_dir()
+        else Path(tempfile.gettempdir()) / f"fedprice-{os.getuid()}"
+    )
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+        raise InputError(f"{folder} must be a directory of yours alone; delete it or chmod 700 it.")
+    return folder
+
+
+def _started(number: int) -> str:
+    """Return when a process was started, which no later one of the same number shares."""
+    with suppress(OSError):
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import secrets
 import signal
 from contextlib import suppress
 from os import cpu_count, kill
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedprice.flower.app import config_text
@@ -17,51 +18,59 @@ from fedprice.flower.processes import (
     free_port,
     marked,
     offline,
+    reason_of,
+    undisturbed,
+    working_directory,
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fedprice.flower.app import FlowerApp
 
 __all__ = ["run_on_ray"]
 
 
-def run_on_ray(app: FlowerApp, folder: Path, *, timeout: float = 600.0) -> None:
+def run_on_ray(app: FlowerApp, log: Path, *, timeout: float = 3600.0) -> None:
     """Run an app with `flwr run` on Ray, and end what that leaves behind.
+
+    Relative files of the app are files of this process's directory.
 
     Parameters
     ----------
-    folder
-        For Flower's state; nothing of it is needed afterwards.
+    log
+        The file to add what Flower and the app say to.
+    timeout
+        The most seconds that it may take.
     """
-    mark = secrets.token_hex(8)
-    environment = offline(folder, mark) | {
-        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
-        "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
-        "FEDPRICE_LEDGER": app.ledger,
-    }
+    mark, here = secrets.token_hex(8), Path.cwd()
     resources = {
-        "num-supernodes": int(app.config["clients"]),
+        "num-supernodes": app.require_clients(),
         "client-resources-num-cpus": 1,
         "init-args-num-cpus": cpu_count() or 1,
     }
-    try:
-        said = flwr(
-            [
-                "run", str(app.folder), "--stream", "--run-config", config_text(app.config),
-                "--federation-config", config_text(resources),
-            ],
-            environment,
-            folder,
-            timeout=timeout,
-        )  # fmt: skip
-        runs = json.loads(flwr(["ls", "--format", "json"], environment, folder, timeout=60))["runs"]
-        if not runs or runs[0]["status"] != "finished:completed":
-            (folder / "run.log").write_text(said, "utf-8")
-            raise DeploymentError(f"the run did not complete; see {folder / 'run.log'}")
-    finally:
-        for number in marked(mark):
-            with suppress(ProcessLookupError):
-                kill(number, signal.SIGTERM)
-        end_marked(mark)
+    with working_directory(None, mark) as home:
+        environment = offline(home, mark) | {
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(free_port()),
+            "FLWR_LOCAL_CONTROL_API_PORT": str(free_port()),
+            **app.environment,
+        }
+        try:
+            said = flwr(
+                [
+                    "run", str(app.copied(home / "app")), "--stream", *app.options,
+                    "--federation-config", config_text(resources),
+                ],
+                environment,
+                here,
+                timeout=timeout,
+                log=log,
+            )  # fmt: skip
+            listed = flwr(["ls", "--format", "json"], environment, here, timeout=60)
+            runs = json.loads(listed)["runs"]
+            if not runs or runs[0]["status"] != "finished:completed":
+                raise DeploymentError(f"the run failed: {reason_of(said)} See {log}.")
+        finally:
+            with undisturbed():
+                for number in marked(mark):
+                    with suppress(ProcessLookupError):
+                        kill(number, signal.SIGTERM)
+                end_marked(mark)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import FedpriceError
-from fedprice.market.database import NoLedgerError
+from fedprice.market.database import DamagedError, NoLedgerError
 from fedprice.market.ledger import Ledger
+from fedprice.market.metrics import metrics_line
 from fedprice.market.money import money
 from fedprice.market.periods import next_period, period_number
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedprice.market.ledger import Entry
+    from fedprice.market.metrics import RoundMetrics
 
 __all__ = ["Watch"]
 
@@ -30,7 +33,8 @@ class Watch:
     url, run
         Which run of which ledger; they need not be there yet.
     tell
-        Called with one line per round.
+        Called with one line per round. Losses and accuracies are on the line of their round if they
+        are there already, or else on one of their own.
     """
 
     def __init__(self, url: str, run: str, tell: Callable[[str], None]) -> None:
@@ -38,6 +42,8 @@ class Watch:
         self._ledger: Ledger | None = None
         self._seen, self._done = 0, 0  # entries of this period, rounds of those before
         self._rounds = 0  # of this period
+        self._measured: list[RoundMetrics] = []  # of this period, not told yet
+        self._told: set[tuple[int, str]] = set()  # the rounds, and whose metrics
         self._wrong: set[str] = set()
 
     def __call__(self) -> None:
@@ -60,9 +66,12 @@ class Watch:
         if self._run not in books.runs and self._run not in books.offered:
             return
         entries = list(self._ledger.entries(self._run))
+        # Read after the entries: what was measured before a period was settled is there then.
+        self._measured = self._new_metrics(self._ledger)
         for entry in entries[self._seen :]:
             self._report(entry)
             self._seen += 1
+        self._tell_metrics(math.inf)
         if entries[-1].content["kind"] == "settle":  # there may be another period
             following = next_period(self._run)
             if following in books.runs or following in books.offered:
@@ -92,10 +101,35 @@ class Watch:
             if content["missed"]:
                 parts.append(f"missed {' '.join(content['missed'])}")
             parts += [f"refused {n}: {why}" for n, (why, *_) in content["refused"].items()]
-            told = ", ".join(parts)
-            self._tell(f"round {self._done + content['of'][1] + 1}: {told}; paid {paid}")
+            round_ = self._done + content["of"][1] + 1
+            self._tell_metrics(round_)
+            measured = [self._take(own) for own in [*self._measured] if own.round == round_]
+            told = "; ".join([", ".join(parts), f"paid {paid}", *filter(None, measured)])
+            self._tell(f"round {round_}: {told}")
         elif content["kind"] == "settle":
             self._tell("settled")
+
+    def _new_metrics(self, ledger: Ledger) -> list[RoundMetrics]:
+        """Return the metrics that are not told yet; rounds are told even if there is damage."""
+        try:
+            measured = ledger.metrics(self._run)
+        except DamagedError as error:
+            self._complain(str(error))
+            return []
+        return [own for own in measured if (own.round, own.who) not in self._told]
+
+    def _tell_metrics(self, before: float) -> None:
+        """Tell the metrics of earlier rounds, each on a line of its own."""
+        for own in [own for own in self._measured if own.round < before]:
+            self._take(own)
+            if str(own):
+                self._tell(str(own))
+
+    def _take(self, own: RoundMetrics) -> str:
+        """Return metrics as text; they are not told again."""
+        self._measured.remove(own)
+        self._told.add((own.round, own.who))
+        return metrics_line(own)
 
     def _complain(self, text: str) -> None:
         if text not in self._wrong:
