@@ -2,8 +2,9 @@
 
 The same joiners train with the same code, once under a bare loop of Flower messages with a mean,
 once under the whole market: signed, checked, recorded in SQLite on disk. Clients train in numpy, as
-a Flower app might; and, to show the market's fixed cost, with the compiled engine. Writes
-flower.json and flower.md beside this file.
+a Flower app might; and, to show the market's fixed cost, with the compiled engine. A model of ten
+million parameters is compared with Flower's own FedAvg in time and memory, and one of 150 million
+has to work. Writes flower.json and flower.md beside this file.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import json
 import logging
 import os
 import platform
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.serverapp.strategy import FedAvg, Strategy
 
 from benchmarks.learning import numpy_update, workload
 from fedprice.flower import (
@@ -30,6 +34,7 @@ from fedprice.flower import (
     FullInformation,
     InProcessGrid,
     ParticipationMod,
+    PostedPrice,
     PricedParticipation,
 )
 from fedprice.flower.wire import to_record
@@ -126,6 +131,77 @@ class Lane:
         return time.perf_counter() - start
 
 
+LARGE, HUGE = (10_000_000, 20, 5), (150_000_000, 2, 2)  # parameters, clients, rounds
+TIME, MEMORY = 1.6, 1.3  # of FedAvg's, at most
+
+
+def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str, float]:
+    """Return seconds and peak memory of a run in which every client joins every round."""
+    app, shapes = ClientApp(), {"first": (parameters // 2,), "second": (parameters // 4, 2)}
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        n = int(context.node_config["partition-id"])
+        round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+        step = np.float32(0.001 * (n + 1) + 0.01 * round_)
+        given = message.content.array_records["arrays"]
+        new = {name: Array(a.numpy() * np.float32(0.99) + step) for name, a in given.items()}
+        metrics = MetricRecord({"num-examples": 10, "loss": 1.0})
+        content = RecordDict({"arrays": ArrayRecord(new), "metrics": metrics})
+        return Message(content, reply_to=message)
+
+    def client(context: Context) -> Client:
+        name = str(int(context.node_config["partition-id"]) + 1)
+        return Client(name, simulation_key(f"client {name}"), samples=10, cost=1e-6)
+
+    arrays = to_record(list(shapes), [np.zeros(shape, np.float32) for shape in shapes.values()])
+    with tempfile.TemporaryDirectory() as folder:
+        strategy: Strategy = FedAvg(fraction_evaluate=0.0)
+        if market:
+            ParticipationMod(client).answer(app)
+            strategy = PricedParticipation(
+                f"sqlite:///{folder}/market.db", "run", key=simulation_key("server"), seed=1,
+                pricing=PostedPrice(budget=100.0), clients=clients, fund=True,
+            )  # fmt: skip
+        start = time.perf_counter()
+        strategy.start(InProcessGrid(app, clients), arrays, num_rounds=rounds)
+        taken = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {"seconds": taken, "megabytes": peak}
+
+
+def measured(sizes: tuple[int, int, int], market: bool) -> dict[str, float]:
+    """Run `large` in a process of its own, whose memory is nobody else's."""
+    code = f"from benchmarks.flower import *; print(json.dumps(large(*{sizes}, {market})))"
+    command = [
+        sys.executable,
+        "-c",
+        f"logging = __import__('logging'); logging.disable(30); {code}",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=HERE.parent)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def large_models(result: dict[str, Any]) -> list[str]:
+    """Return the lines about large models."""
+    runs = [(measured(LARGE, False), measured(LARGE, True)) for _ in range(REPEATS)]
+    lines = [
+        "| 10 million parameters, 20 clients, 5 rounds | FedAvg | market | ratio | limit | holds |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for what, limit in (("seconds", TIME), ("megabytes", MEMORY)):
+        plain, ours = (statistics.median(run[i][what] for run in runs) for i in (0, 1))
+        ratio = statistics.median(run[1][what] / run[0][what] for run in runs)
+        result[f"10 million, {what}"] = {"fedavg": plain, "market": ours, "ratio": ratio}
+        holds = "yes" if ratio <= limit else "NO"
+        lines.append(f"| {what} | {plain:,.1f} | {ours:,.1f} | {ratio:.2f} | ≤ {limit} | {holds} |")
+    huge = measured(HUGE, True)
+    result["150 million"] = huge
+    told = f"{huge['seconds']:,.0f} s, {huge['megabytes'] / 1024:,.1f} GiB"
+    return [*lines, "", f"150 million parameters, 2 clients, 2 rounds: {told}."]
+
+
 def main() -> None:
     """Run all lanes, print and write the table."""
     logging.disable(logging.INFO)
@@ -156,6 +232,7 @@ def main() -> None:
                 f"| {lane}: {SHAPES[lane]}, {calls} updates | {engine} | {ratio:.2f} | "
                 f"{1e3 * cost:.1f} ms | {limit} | {holds} |"
             )
+    lines += ["", *large_models(result)]
     text = "\n".join(
         [
             "# The market on Flower: what it costs in process",

@@ -199,7 +199,9 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
         stopped, message = -1, ""
         for r in range(50):
             try:
-                ledger.record_round("run", r, model="0" * 64, state=bytes(20_000 + r))
+                ledger.record_round(
+                    "run", r, model="0" * 64, state={"model": np.full(2_500, float(r))}
+                )
             except FedpriceError as error:
                 stopped, message = r, str(error)
                 break
@@ -207,7 +209,7 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
         ledger.verify()
         ballast.unlink()
         for r in range(stopped, 50):
-            ledger.record_round("run", r, model="0" * 64, state=bytes(20_000))
+            ledger.record_round("run", r, model="0" * 64, state={"model": np.full(2_500, float(r))})
         ledger.settle("run")
         unpaid = 10**7 - ledger.balance("client:alice")
         ledger.verify()

@@ -18,7 +18,7 @@ from fedprice.data.sources import load_images
 if TYPE_CHECKING:
     from fedprice.arrays import Arrays
 
-__all__ = ["cnn", "digits", "mlp"]
+__all__ = ["cnn", "digits", "mlp", "quickstart"]
 
 NUM_CLIENTS, SAMPLES, TESTS = 10, 3000, 2000
 
@@ -137,7 +137,6 @@ def cnn(
     import torch
     from torch import nn
 
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     side = round(federation.features.shape[1] ** 0.5)
     net = nn.Sequential(
@@ -150,8 +149,83 @@ def cnn(
         nn.Flatten(),
         nn.Linear(2 * channels * (side // 4) ** 2, federation.num_classes),
     )
-    weights = list(net.parameters())
-    initial = [weight.detach().numpy().copy() for weight in weights]
+    return torch_task("CNN", net, federation, rate, momentum, epochs, batch)
+
+
+@cache
+def letters(samples: int) -> Federation:
+    """Deal lower-case letters, 32 × 32 pixels from −1 to 1, at random to ten equal clients."""
+    images = load_images("emnist", None)
+    rows = np.random.default_rng(0).permutation(len(images.y_train))[: NUM_CLIENTS * samples]
+
+    def wide(pixels: Any) -> Any:
+        padded = np.pad(pixels, ((0, 0), (2, 2), (2, 2))) / 127.5 - 1
+        return padded.reshape(len(padded), -1).astype(np.float32)
+
+    labels = images.y_train.astype(np.int32)
+    return Federation.of(
+        "letters",
+        [(wide(images.x_train[own]), labels[own]) for own in np.split(rows, NUM_CLIENTS)],
+        (wide(images.x_test[:TESTS]), images.y_test[:TESTS]),
+        num_classes=26,
+    )
+
+
+def quickstart(seed: int, samples: int, *, normalised: bool = False) -> Task:
+    """Return Flower's PyTorch quickstart as it is shipped, with letters instead of CIFAR-10.
+
+    Two convolutions and three linear layers with initial weights drawn from the seed, ten equal
+    clients with data of the same kind, rate 0.1, momentum 0.9, batches of 32, one epoch;
+    `normalised` adds batch normalisation after each convolution.
+    """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(seed)
+    layers = [
+        nn.Conv2d(1, 6, 5),
+        *([nn.BatchNorm2d(6)] if normalised else []),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        *([nn.BatchNorm2d(16)] if normalised else []),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 5 * 5, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, 26),
+    ]
+    return torch_task(
+        "quickstart",
+        nn.Sequential(*layers),
+        letters(samples),
+        rate=0.1,
+        momentum=0.9,
+        epochs=1,
+        batch=32,
+    )
+
+
+def torch_task(
+    name: str,
+    net: Any,
+    federation: Federation,
+    rate: float,
+    momentum: float,
+    epochs: int,
+    batch: int,
+) -> Task:
+    """Return a task that trains a network with stochastic gradient descent."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    side = round(federation.features.shape[1] ** 0.5)
+    held = net.state_dict()  # parameters and buffers, which share their memory with the network
+    initial = [array.numpy().copy() for array in held.values()]
     loss_of = nn.CrossEntropyLoss()
 
     def tensors(x: Any, y: Any) -> tuple[Any, Any]:
@@ -163,23 +237,23 @@ def cnn(
 
     def load(model: Arrays) -> None:
         with torch.no_grad():
-            for weight, array in zip(weights, model, strict=True):
-                weight.copy_(torch.from_numpy(array))
+            for own, array in zip(held.values(), model, strict=True):
+                own.copy_(torch.as_tensor(array))
 
     def update(model: Arrays, client: int, round_: int, seed: int) -> Arrays:
         load(model)
+        net.train()
         x, y = own_data[client]
-        optimiser = torch.optim.SGD(weights, lr=rate, momentum=momentum)
+        optimiser = torch.optim.SGD(net.parameters(), lr=rate, momentum=momentum)
         for rows in batches(len(y), batch, epochs, (seed, round_, client)):
             optimiser.zero_grad()
             loss_of(net(x[rows]), y[rows]).backward()
             optimiser.step()
-        return [
-            weight.detach().numpy() - array for weight, array in zip(weights, model, strict=True)
-        ]
+        return [own.numpy() - array for own, array in zip(held.values(), model, strict=True)]
 
     def evaluate(model: Arrays) -> dict[str, float]:
         load(model)
+        net.eval()
         with torch.no_grad():
             loss = float(loss_of(net(train[0]), train[1]))
             accuracy = float((net(test[0]).argmax(dim=1) == test[1]).float().mean())
@@ -190,5 +264,6 @@ def cnn(
         samples=federation.samples,
         update=update,
         evaluate=evaluate,
-        name=f"CNN, {federation.name}",
+        names=list(held),
+        name=f"{name}, {federation.name}",
     )

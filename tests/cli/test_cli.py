@@ -11,12 +11,13 @@ import polars as pl
 import pytest
 
 from fedprice import SCHEMES, Bound, Clients, Game, population, solve
-from fedprice.cli.console import InfeasibleError, StoppedError
+from fedprice.cli.console import FinishedError, InfeasibleError, StoppedError
 from fedprice.errors import (
     DivergedError,
     FedpriceError,
     InputError,
     MissingExtraError,
+    UndeliveredError,
     UnverifiedError,
 )
 from fedprice.flower.processes import DeploymentError
@@ -293,6 +294,8 @@ def test_bad_input_is_one_line_and_exit_code_2(
         (LedgerError, 5),
         (DivergedError, 6),
         (DeploymentError, 7),
+        (FinishedError, 8),
+        (UndeliveredError, 9),
         (StoppedError, 130),
     ],
 )

@@ -75,7 +75,7 @@ def kept(folder: Path, name: str) -> list[dict[str, Any]]:
 def conditions(run: str, **changes: Any) -> Conditions:
     settings: dict[str, Any] = {
         "ledger": LEDGER, "server": SERVER.public.hex(), "run": run, "follows": "", "rounds": 9,
-        "run_rounds": 9, "unit": "CREDIT", "schema": ModelSchema([], [], []).content(),
+        "run_rounds": 9, "unit": "CREDIT", "schema": ModelSchema([], [], [], []).content(),
         "task": ZERO, "model": ZERO, "max_weight": "1", "longest_gap": 10, "nonce": fresh_nonce(),
         "expires": int(time.time()) + 900,
     }  # fmt: skip
@@ -262,14 +262,17 @@ def test_a_client_that_values_the_model_signs_away_its_whole_balance() -> None:
         )
 
     under = conditions("run")
-    dear = offered(under, price=-10_000_000, level_floor=1 << 31, impact="0.0")
+    dear = offered(under, price=-10_000_000, level_floor=1 << 31, impact="0.000001")
     for own, why in (
         ({"most_payment": 0.0}, "it would pay 5.000000 for the whole run; at most it pays 0.0"),
         ({"most_payment": 4.9}, "at most it pays 4.9"),
         ({"most_payment": 5.0, "rounds": 10}, "its cost is for 10 rounds, the run has 9"),
     ):
         assert why in reason(ask(InProcessGrid(app(**own), 4), "offer", under, dear))
-    commitment(ask(InProcessGrid(app(most_payment=5.0, rounds=9), 4), "offer", under, dear))
+    willing = app(most_payment=5.0, rounds=9)
+    commitment(ask(InProcessGrid(willing, 4), "offer", under, dear))
+    useless = offered(under, price=-10_000_000, level_floor=1 << 31, impact="0.0")
+    assert "costs it more" in reason(ask(InProcessGrid(willing, 4), "offer", under, useless))
 
 
 def calls(grid: InProcessGrid, ledger: Ledger, rounds: int = 0) -> tuple[Any, list[Message]]:

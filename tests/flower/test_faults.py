@@ -50,7 +50,7 @@ def test_clients_that_misbehave(tmp_path: Path) -> None:
         app.config["keys"] = str(tmp_path / "work" / "keys" / "all")
         assert deployment.run(app, watch, timeout=400) == "finished:completed"
     assert ended
-    assert marked(deployment._mark) == []
+    assert marked(deployment.mark) == []
     ledger = Ledger(url, create=False)
     run = ledger.verify().runs["faults"]
     found = {kind: run.clients[str(n + 1)] for n, kind in enumerate(KINDS)}
@@ -118,7 +118,7 @@ def test_a_killed_superlink(tmp_path: Path, engine: list[str]) -> None:
         deployment.await_nodes()
         assert deployment.run(app, lambda: None, timeout=300) == "finished:completed"
     assert hashes(app) == engine
-    assert marked(deployment._mark) == []
+    assert marked(deployment.mark) == []
 
 
 @pytest.mark.parametrize("after", [0.5, 12.0])

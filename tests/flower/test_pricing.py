@@ -35,6 +35,25 @@ def test_three_names_of_one_client_earn_what_one_name_earns() -> None:
     assert sum(warm[2:]) == one[2]
 
 
+def test_a_posted_price_does_not_depend_on_alpha() -> None:
+    profiles = [profile("a", 30), profile("b", 90)]
+    period = Period(2, rounds=10, run_rounds=20, done=10, norms={"a": 1.0, "b": 3.0})
+    silent, told = PostedPrice(budget=12.0), PostedPrice(budget=12.0, alpha=2.0)
+    assert silent(profiles, period)._replace(impacts=[]) == told(profiles, period)._replace(
+        impacts=[]
+    )
+    assert silent(profiles, period).impacts == [0.0, 0.0]  # clients decide by the money alone
+    assert min(told(profiles, period).impacts) > 0
+    first = Period(1, rounds=20, run_rounds=20)
+    assert not silent.needs_norms
+    assert sum(paid(silent(profiles, first))) <= 12_000_000
+    assert told.needs_norms
+    with pytest.raises(InputError, match="none was measured"):
+        told(profiles, first)
+    with pytest.raises(InputError, match="give either `alpha` or `calibration`"):
+        FullInformation(budget=12.0)
+
+
 def test_a_posted_price_has_floors_and_a_largest_weight() -> None:
     pricing = PostedPrice(budget=12.0, alpha=1.0, level_cap=0.25, max_weight=2.0)
     profiles = [profile("alice", 100, 1.0), profile("bob", 200, 1.0), profile("carol", 700, 1.0)]

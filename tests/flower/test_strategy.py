@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, Record
 from flwr.clientapp import ClientApp
 
 from fedprice.calibration import Calibration, Fit
-from fedprice.errors import DivergedError, FedpriceError
+from fedprice.errors import DivergedError, FedpriceError, UndeliveredError
 from fedprice.flower import (
     Client,
     FullInformation,
@@ -135,7 +135,7 @@ FAULTS = {
     "returns nothing": (silent, "failed"),
     "not finite": (sending(lambda: np.full(SHAPE, np.nan, np.float32)), "not finite"),
     "another shape": (sending(lambda: np.zeros((3, 3), np.float32)), "of shape"),
-    "too large": (sending(lambda: np.full(SHAPE, 3e38, np.float32)), "too large"),
+    "too large": (sending(lambda: np.full(SHAPE, 3e38, np.float32)), "is above the cap"),
     "beyond the cap": (sending(lambda: np.full(SHAPE, 1e7, np.float32)), "above the cap"),
     "another type": (sending(lambda: np.zeros(SHAPE)), "is <f8"),
     "always the same": (sending(lambda: SMALL), "same as an earlier"),
@@ -386,7 +386,8 @@ def test_swapped_layers_are_refused() -> None:
         return Message(RecordDict({"arrays": to_record(["other"], [ODD[0]])}), reply_to=message)
 
     ledger = new_ledger()
-    run(InProcessGrid(client_app(handle), 4), ledger)
+    with pytest.raises(UndeliveredError, match="nobody delivered"):
+        run(InProcessGrid(client_app(handle), 4), ledger)
     clients = ledger.verify().runs["run"].clients.values()
     assert sum(own.joined for own in clients) == 0
 

@@ -1,5 +1,6 @@
 """The live view: what a run records, and what is wrong with its ledger."""
 
+import math
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +128,59 @@ def test_refusals_are_told_with_their_reasons(tmp_path: Path) -> None:
     assert told[-1] == "round 1: joined -, refused alice: it is not finite.; paid 0.000000"
     watch.close()
     ledger.close()
+
+
+def test_losses_and_accuracies_are_told_once(tmp_path: Path) -> None:
+    """On the line of their round if they are there already, or else on one of their own."""
+    path = tmp_path / "market.db"
+    ledger = Ledger(str(path))
+    ledger.deposit("treasury", 10, "first")
+    watch, told = watched(path)
+    ledger.record_metrics("run", 0, "server", {"loss": 2.5, "seconds": 3.0})
+    ledger.open_unsigned("run", 10, {"alice": Terms(0, LEVEL_ONE)}, rounds=4)
+    ledger.record_round("run", 0, model=MODEL)
+    ledger.record_metrics("run", 1, "server", {"loss": 0.41234, "accuracy": 0.871})
+    ledger.record_metrics("run", 1, "clients", {"eval_loss": 0.5, "per class": [1.0]})
+    ledger.record_metrics("run", 1, "train", {"seconds": 1.0})
+    watch()
+    assert told[1:] == [
+        "before round 1: loss 2.5",
+        "round 1: joined -; paid 0.000000; clients: eval_loss 0.5; loss 0.4123, accuracy 0.871",
+    ]
+    ledger.record_round("run", 1, model=MODEL)
+    watch()
+    ledger.record_metrics("run", 2, "server", {"loss": math.nan, "accuracy": 0.1})
+    ledger.record_metrics("run", 2, "train", {"seconds": 1.0})
+    watch()
+    ledger.record_metrics("run", 2, "server", {"loss": math.nan, "accuracy": 0.1})
+    watch()
+    assert told[3:] == ["round 2: joined -; paid 0.000000", "round 2: loss nan, accuracy 0.1"]
+    ledger.record_round("run", 2, model=MODEL)
+    ledger.record_metrics("run", 3, "server", {"loss": 1.0})
+    ledger.record_round("run", 3, model=MODEL)
+    watch()
+    assert told[5:] == [
+        "round 3: joined -; paid 0.000000; loss 1",
+        "round 4: joined -; paid 0.000000",
+    ]
+    watch.close()
+    ledger.close()
+
+
+def test_rounds_are_told_even_if_metrics_are_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "market.db"
+    ledger = recorded(path)
+    ledger.record_metrics("run", 1, "server", {"loss": 1.0})
+    ledger.close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE metrics SET metrics = 'x'")
+    raw.close()
+    watch, told = watched(path)
+    for _ in range(3):
+        watch()
+    assert len(told) == 15
+    assert [line for line in told if "is damaged: its metrics cannot be read" in line] == told[:1]
+    watch.close()
 
 
 def test_offers_that_failed_and_clients_left_out_are_told(tmp_path: Path) -> None:

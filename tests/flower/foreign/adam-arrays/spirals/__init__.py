@@ -1,0 +1,1 @@
+"""spirals: A Flower app."""

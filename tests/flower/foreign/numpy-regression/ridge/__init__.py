@@ -1,0 +1,1 @@
+"""ridge: A Flower app."""

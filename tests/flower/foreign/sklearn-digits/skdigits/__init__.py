@@ -1,0 +1,1 @@
+"""skdigits: A Flower app."""

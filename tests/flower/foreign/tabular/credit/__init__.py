@@ -1,0 +1,1 @@
+"""credit: A Flower app."""

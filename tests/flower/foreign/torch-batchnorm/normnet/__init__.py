@@ -1,0 +1,1 @@
+"""normnet: A Flower app."""

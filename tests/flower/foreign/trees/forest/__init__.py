@@ -1,0 +1,1 @@
+"""forest: A Flower app."""

@@ -1,0 +1,1 @@
+"""guideapp: a Flower app with numpy."""
