@@ -431,7 +431,10 @@ def saved(state: State) -> State:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_three_rounds_and_three_after_a_restart_are_six(name: str) -> None:
+def test_three_rounds_and_three_after_a_restart_are_six(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gc.collect", lambda: 0)  # Flower's take seconds in a process of tests
     whole = rounds(Wrapped(STRATEGIES[name]()), model(), range(1, 7))
     first = Wrapped(STRATEGIES[name]())
     half = rounds(first, model(), range(1, 4))

@@ -25,6 +25,7 @@ __all__ = ["LossWatch", "mean_metrics", "metrics_of", "tell_unusual"]
 
 _log = logging.getLogger("flwr")
 
+LONGEST = 10_000  # numbers in a client's metrics: what is logged must be readable
 MOST = 1e15  # examples that a client may say it used
 EXAMPLES = "num-examples"  # the metric that Flower weights by
 Value = int | float | list[int] | list[float]
@@ -49,7 +50,12 @@ def mean_metrics(
         weight = found.pop(EXAMPLES, None)
         if not (isinstance(weight, int | float) and 0 <= weight < MOST):
             weight = terms[client].samples
+        room = LONGEST
         for name, value in found.items():
+            room -= len(value) if isinstance(value, list) else 1
+            if room < 0:
+                _log.warning("%s has more than %s metrics; some are left out", client, LONGEST)
+                break
             try:
                 own = np.asarray(value, np.float64)
             except OverflowError:  # a whole number beyond all floats
