@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,7 @@ MARKET = "fedprice"  # the record of a message that is the market's
 MOST = 1e12  # of a number in a profile
 LONGEST = 200  # characters of a reason
 DIGEST = "_fedprice_digest"  # of an array: its bytes and their digest
+HEADER = 1 << 14  # bytes that hold the header of a packed array
 DECLINED = 6  # Flower's code for a mod that refuses a message
 
 
@@ -133,19 +135,31 @@ def _read(array: Array) -> npt.NDArray[Any]:
     """Return an array without copying it, as Flower's `numpy` does."""
     if array.stype != "numpy.ndarray":
         raise ValueError(array.stype)
-    file = io.BytesIO(array.data)
-    version = np.lib.format.read_magic(file)
+    shape, fortran, dtype, start = _header(array.data[:HEADER])
+    count = math.prod(shape)
+    # Neither objects nor fewer bytes than a shape needs get past this.
+    flat = np.frombuffer(array.data, dtype, count, start) if count else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(beginning: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, order and type of a packed array, and where its numbers start."""
+    width = 2 if beginning[6:7] == b"\x01" else 4  # bytes of the header's length, by the version
+    end = 8 + width + int.from_bytes(beginning[8 : 8 + width], "little")
+    return _parsed(beginning[:end])
+
+
+@lru_cache(maxsize=1024)  # the same few headers come again and again
+def _parsed(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    file = io.BytesIO(header)
     reads = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
-    shape, fortran, dtype = reads[version](file)
+    shape, fortran, dtype = reads[np.lib.format.read_magic(file)](file)
     if any(size < 0 for size in shape):  # numpy would take it for "as many as there are"
         raise ValueError(shape)
-    count = math.prod(shape)
-    # Neither objects nor fewer bytes than a shape needs get past this.
-    flat = np.frombuffer(array.data, dtype, count, file.tell()) if count else np.empty(0, dtype)
-    return flat.reshape(shape, order="F" if fortran else "C")
+    return shape, fortran, dtype, file.tell()
 
 
 def hash_of_record(record: ArrayRecord, *, update: bool = False) -> str:
