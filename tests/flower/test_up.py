@@ -67,7 +67,7 @@ def test_a_killed_up_leaves_nothing_behind_and_goes_on(home: Path) -> None:
         process = subprocess.Popen(command(*arguments), stdout=log, stderr=log)
         try:
             until = time.monotonic() + 300
-            while process.poll() is None and "round 1:" not in said.read_text():
+            while process.poll() is None and "\nround 1:" not in said.read_text():
                 assert time.monotonic() < until
                 time.sleep(0.1)
         finally:

@@ -284,7 +284,6 @@ class Database:
             (_, _, path), *_ = raw.cursor().execute("PRAGMA database_list").fetchall()
             if path:  # a new ledger, in whatever file: its log gets the same permissions
                 Path(path).chmod(PRIVATE)
-            raw.cursor().execute("PRAGMA page_size = 16384")  # of a new file: for large states
             raw.cursor().execute("PRAGMA journal_mode = WAL")
             raw.close()
         with self._engine.connect() as connection:
