@@ -216,7 +216,7 @@ def test_up_takes_what_was_typed(run: Run, home: Path, monkeypatch: pytest.Monke
     assert first.config["keys"] == str(folder / "keys" / "all")
     assert not folder.exists()
     assert work == home / "work"
-    assert kept.ledger == f"sqlite:///{home}/work/market.db"
+    assert kept.ledger == f"sqlite:///{work / 'market.db'}"
     assert kept.config["keys"] == str(home / "own")
     assert by_setting.ledger == by_option.ledger == f"sqlite:///{home}/own.db"
     assert (by_setting.config["ledger"], by_option.config["ledger"]) == (by_setting.ledger, "")
