@@ -86,7 +86,7 @@ def tell_unusual(what: str, metrics: MetricRecord | None) -> None:
 
 
 class LossWatch:
-    """Stops a run before it takes a round that makes the loss explode; warns if the loss rises far."""
+    """Stops a run before it takes a round whose loss explodes; warns where the loss rises far."""
 
     def __init__(self) -> None:
         self._start: float | None = None
