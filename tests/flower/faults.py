@@ -60,9 +60,12 @@ def faulty_app(folder: Path) -> Path:
     (package / "faults.py").write_text(EVIL.format(kinds=KINDS).lstrip())
     client = package / "client_app.py"
     text = client.read_text()
-    assert "ClientApp(mods=[market])" in text
-    text = text.replace("ClientApp(mods=[market])", "ClientApp(mods=[evil, market, inner])")
-    client.write_text(
-        text.replace("market = Part", "from pricedapp.faults import evil, inner\n\nmarket = Part")
+    answers = 'app = ClientApp()\nParticipationMod(client, returns="update").answer(app)\n'
+    assert answers in text
+    faulty = (
+        "from pricedapp.faults import evil, inner\n\n"
+        'market = ParticipationMod(client, returns="update")\n'
+        "app = ClientApp(mods=[evil, market, inner])\n"
     )
+    client.write_text(text.replace(answers, faulty))
     return folder
