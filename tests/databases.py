@@ -17,7 +17,13 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of its dependencies
         server = pgserver.get_server(tmp_path_factory.mktemp("postgres"))
-    yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    address = server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    engine = sqlalchemy.create_engine(address, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:  # no test cuts this machine's power
+        connection.exec_driver_sql("ALTER SYSTEM SET fsync = off")
+        connection.exec_driver_sql("SELECT pg_reload_conf()")
+    engine.dispose()
+    yield address
     server.cleanup()
 
 

@@ -168,23 +168,24 @@ def test_several_who_come_at_once_are_all_heard_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("fedprice.flower.presence.ASK_AGAIN", 0.5)
 
     class Trickling(Changing):
-        last = 0.0
+        slow, last = 0, 0.0  # how many answers trickle in, and when the last one did
 
         def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
             names = list(message_ids)
-            if self.online == {0} or (len(names) <= 1 and time.monotonic() - self.last > 0.35):
+            if not self.slow:
                 return super().pull_messages(names)
             if time.monotonic() - self.last < 0.35:
                 return []
-            self.last = time.monotonic()
+            self.last, self.slow = time.monotonic(), self.slow - 1
             return super().pull_messages(names[:1])
 
     ledger, grid = new_ledger(), Trickling(0)
 
     def evaluate(server_round: int, arrays: object) -> None:
         if server_round == 4:
-            grid.online = {0, 1, 2, 3}
+            grid.online, grid.slow, grid.last = {0, 1, 2, 3}, 3, time.monotonic()
 
     ours = strategy(ledger, clients=1, periods=Periods(every=4))
     ours.start(grid, initial(), num_rounds=8, evaluate_fn=evaluate)
     assert set(ledger.verify().runs["run#2"].clients) == set(NAMES)
+    assert not grid.slow

@@ -481,18 +481,21 @@ def test_changes_do_not_go_unnoticed(tmp_path: Path) -> None:
 def test_changes_do_not_go_unnoticed_on_postgresql(postgres: str) -> None:
     """The same changes, made by somebody who switches the rules off and on again."""
     address = sqlalchemy.make_url(postgres)
-    for number, change in enumerate([*(c for c in CHANGES if c and c not in SQLITE_ONLY), *RULES]):
+
+    def create(name: str, template: str = "template1") -> str:
         engine = sqlalchemy.create_engine(postgres, isolation_level="AUTOCOMMIT")
         with engine.connect() as connection:
-            connection.exec_driver_sql(f"CREATE DATABASE changed{number}")
+            connection.exec_driver_sql(f"CREATE DATABASE {name} TEMPLATE {template}")
         engine.dispose()
-        here = address.set(database=f"changed{number}")
-        url = here.render_as_string(hide_password=False)
-        ledger = opened(Ledger(url, identity="ab" * 32))
-        ledger.record_round("run", 0, model=MODEL, state={"model": np.arange(3.0)})
-        ledger.verify()
-        ledger.close()
-        engine = sqlalchemy.create_engine(here)
+        return address.set(database=name).render_as_string(hide_password=False)
+
+    ledger = opened(Ledger(create("unchanged"), identity="ab" * 32))
+    ledger.record_round("run", 0, model=MODEL, state={"model": np.arange(3.0)})
+    ledger.verify()
+    ledger.close()
+    for number, change in enumerate([*(c for c in CHANGES if c and c not in SQLITE_ONLY), *RULES]):
+        url = create(f"changed{number}", "unchanged")
+        engine = sqlalchemy.create_engine(url)
         with engine.begin() as connection:
             connection.exec_driver_sql("SET session_replication_role = replica")
             connection.exec_driver_sql(change)
