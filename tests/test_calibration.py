@@ -143,7 +143,7 @@ def exact_optimum(x: np.ndarray, y: np.ndarray, l2: float) -> np.ndarray:
         w = flat.reshape(shape)
         return oracle.evaluate(w, x, y, l2)[0], oracle.gradient(w, x, y, l2).ravel()
 
-    options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9}
+    options = {"maxiter": 5000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 50}
     found = minimize(both, np.zeros(10 * x.shape[1]), jac=True, method="L-BFGS-B", options=options)
     w: np.ndarray = found.x.reshape(shape)
     return w

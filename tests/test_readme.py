@@ -1,9 +1,13 @@
-"""The commands of the README, executed in order, as written. Its Python blocks are doctests."""
+"""The commands of the README, executed as written, in the order of their block.
+
+Its Python blocks are doctests.
+"""
 
 import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -31,9 +35,13 @@ SHORTENED = {
 SLOW = "fedprice flower up"
 
 
+def blocks() -> list[list[str]]:
+    found = re.findall(r"^```sh\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    return [[line for line in block.splitlines() if line.strip()] for block in found]
+
+
 def commands() -> list[str]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
+    return [line for block in blocks() for line in block]
 
 
 def plain(line: str) -> str:
@@ -73,13 +81,17 @@ def test_the_lists_of_lines_are_those_of_the_readme() -> None:
 
 
 def test_the_commands_of_the_readme(folder: Path) -> None:
-    for line in commands():
-        if plain(line) in EXCLUDED or line.startswith(SLOW):
-            continue
-        for start, (old, new) in SHORTENED.items():
-            if line.startswith(start):
-                line = line.replace(old, new, 1)
-        execute(line, folder)
+    def execute_block(lines: list[str]) -> None:
+        for line in lines:
+            if plain(line) in EXCLUDED or line.startswith(SLOW):
+                continue
+            for start, (old, new) in SHORTENED.items():
+                if line.startswith(start):
+                    line = line.replace(old, new, 1)
+            execute(line, folder)
+
+    with ThreadPoolExecutor(2) as pool:  # no block needs another one
+        list(pool.map(execute_block, blocks()))
     ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
     made = {path.name for path in folder.iterdir()} - {"examples", "small.toml", "cache"}
     assert len(made) > 5
