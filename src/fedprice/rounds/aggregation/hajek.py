@@ -57,9 +57,10 @@ class Normalised:
 
     def finish(self) -> FloatArray:
         """Return the step."""
-        if not self._weight:
-            return self._sum.total
-        return self._sum.total / (1 - self._share + self._share * self._weight)
+        if self._weight:
+            self._sum.divide(1 - self._share + self._share * self._weight)
+            self._weight = 0.0  # asked again, it is the same step
+        return self._sum.total
 
     def state(self) -> State:
         """Remember nothing."""
