@@ -429,6 +429,8 @@ def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
             connection.isolation_level = None  # transactions are begun below, not by the driver
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
+            # KiB: the accounts stay in memory while the text of a large round is written.
+            connection.execute("PRAGMA cache_size = -8000")
 
         def begin(connection: Connection) -> None:
             connection.exec_driver_sql(connection.info.pop("begin", "BEGIN"))
