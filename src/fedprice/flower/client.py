@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from flwr.app import Message, RecordDict
@@ -237,7 +237,9 @@ class ParticipationMod:
 
     def _receipt(self, message: Message, context: Context) -> Message:
         own, record = self._client(context), market_fields(message.content)
-        _note(own, record, _agreed(own, record), context)
+        agreed = _agreed(own, record)
+        with kept_evidence(context, own.receipts) as evidence:
+            _note(evidence, own, record, agreed)
         return _reply(message)
 
     def _train(self, message: Message, context: Context, call_next: Next) -> Message:
@@ -282,8 +284,8 @@ class ParticipationMod:
             raise RefusedError("there is no such round.")
         if not agreed.coins.heads(round_):
             raise RefusedError(f"the coin of round {round_ + 1} shows tails.")
-        _note(own, record, agreed, context)
         with kept_evidence(context, own.receipts) as evidence:
+            _note(evidence, own, record, agreed)
             evidence.note_asked(agreed.conditions, round_, base)
         return agreed.conditions.run, round_
 
@@ -314,19 +316,18 @@ def _agreed(own: Client, record: dict[str, Any]) -> _Agreed:
     return _Agreed(conditions, signed, committed, opening, coins)
 
 
-def _note(own: Client, record: dict[str, Any], agreed: _Agreed, context: Context) -> None:
+def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agreed) -> None:
     """Keep what a message proves; refuse it if it contradicts what was known before."""
     server, ledger = agreed.offer.key, agreed.conditions.ledger
-    with kept_evidence(context, own.receipts) as evidence:
-        _ensure(evidence, own, agreed.conditions, agreed.offer, agreed.commitment)
-        evidence.note_opened(agreed.offer, agreed.opening)
-        if "receipt.content" in record:
-            signed = signed_of(record, "receipt")
-            receipt: Receipt = signed.open(Receipt, server)
-            if (receipt.ledger, receipt.client) != (ledger, own.name):
-                raise RefusedError("it has a receipt for another client or ledger.")
-            evidence.note_receipt(signed, ledger, receipt.run)
-        evidence.note_head(signed_of(record, "head"), ledger, server)
+    _ensure(evidence, own, agreed.conditions, agreed.offer, agreed.commitment)
+    evidence.note_opened(agreed.offer, agreed.opening)
+    if "receipt.content" in record:
+        signed = signed_of(record, "receipt")
+        receipt: Receipt = signed.open(Receipt, server)
+        if (receipt.ledger, receipt.client) != (ledger, own.name):
+            raise RefusedError("it has a receipt for another client or ledger.")
+        evidence.note_receipt(signed, ledger, receipt.run)
+    evidence.note_head(signed_of(record, "head"), ledger, server)
 
 
 def _own_offer(own: Client, record: dict[str, Any]) -> tuple[Signed, Offer, Conditions]:
@@ -336,14 +337,21 @@ def _own_offer(own: Client, record: dict[str, Any]) -> tuple[Signed, Offer, Cond
     if offer.client != own.name:
         raise RefusedError("this offer is for another client.")
     try:
-        conditions = conditions_of(str(record.get("conditions")))
+        conditions, hash_ = _read_conditions(str(record.get("conditions")))
     except (TypeError, AttributeError) as error:  # other fields than it should have
         raise RefusedError("its conditions cannot be read.") from error
-    if conditions.hash != offer.conditions:
+    if hash_ != offer.conditions:
         raise RefusedError("these are not the conditions of the offer.")
     if conditions.server != signed.key.hex():
         raise RefusedError("its conditions name another server than the one that signed it.")
     return signed, offer, conditions
+
+
+@lru_cache(maxsize=64)  # the same conditions come again every round
+def _read_conditions(text: str) -> tuple[Conditions, str]:
+    """Return conditions and their hash; they do not change, so they may be shared."""
+    conditions = conditions_of(text)
+    return conditions, conditions.hash
 
 
 def _own_commitment(
