@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["Arrays", "BoolArray", "FloatArray", "IntArray", "State", "in_parts"]
+__all__ = ["Arrays", "BoolArray", "FloatArray", "IntArray", "State", "at_once", "in_parts"]
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 LARGE = 1 << 21  # numbers from which on several cores share the work on a vector
@@ -39,7 +40,12 @@ def in_parts(size: int, work: Callable[[slice], _T], *, each: int = 1) -> list[_
     count = (os.cpu_count() or 1) if size * each >= LARGE else 1
     step = -(-size // count)
     parts = [slice(start, min(start + step, size)) for start in range(0, size, step or 1)]
-    return [work(part) for part in parts] if count == 1 else list(_threads().map(work, parts))
+    return at_once(parts, work) if count > 1 else [work(part) for part in parts]
+
+
+def at_once(items: Sequence[_S], work: Callable[[_S], _T]) -> list[_T]:
+    """Return what a function gives for each item; several cores share the items."""
+    return list(_threads().map(work, items)) if len(items) > 1 else [work(own) for own in items]
 
 
 @lru_cache(maxsize=1)

@@ -19,7 +19,7 @@ from fedprice.market.messages import (
     require_number,
     require_text,
 )
-from fedprice.market.updates import array_digest, hash_of
+from fedprice.market.updates import array_digests, hash_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,13 +164,18 @@ def _parsed(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 
 def hash_of_record(record: ArrayRecord, *, update: bool = False) -> str:
     """Return `arrays_hash` of a record's arrays, each of which is hashed once."""
-    digests = []
-    for array, values in zip(record.values(), arrays_of(record), strict=True):
-        known = array.__dict__.get(DIGEST)  # as Flower keeps its chunks; copies have it, too
-        if known is None or known[0] is not array.data:
-            known = array.__dict__[DIGEST] = array.data, array_digest(values)
-        digests.append(known[1])
-    return hash_of(digests, update=update)
+    arrays = list(record.values())
+    # As Flower keeps its chunks: with the array, whose copies have it, too.
+    known = [array.__dict__.get(DIGEST) for array in arrays]
+    new = [
+        (array, values)
+        for array, values, own in zip(arrays, arrays_of(record), known, strict=True)
+        if own is None or own[0] is not array.data
+    ]
+    digests = array_digests([values for _, values in new])
+    for (array, _), digest in zip(new, digests, strict=True):
+        array.__dict__[DIGEST] = array.data, digest
+    return hash_of([array.__dict__[DIGEST][1] for array in arrays], update=update)
 
 
 def named_arrays(record: ArrayRecord, names: Sequence[str]) -> Arrays:

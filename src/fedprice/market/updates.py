@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.arrays import in_parts
+from fedprice.arrays import at_once, in_parts
 from fedprice.market.messages import (
     ANY,
     RefusedError,
@@ -37,7 +35,7 @@ __all__ = [
     "NormRefusedError",
     "Update",
     "UpdateDesk",
-    "array_digest",
+    "array_digests",
     "arrays_hash",
     "hash_of",
     "norm_cap",
@@ -100,7 +98,7 @@ class NormRefusedError(RefusedError):
 
 def arrays_hash(arrays: Sequence[npt.NDArray[Any]], *, update: bool = False) -> str:
     """Return the hash of a model, or of an update new − old: of its arrays' digests, in order."""
-    return hash_of([array_digest(array) for array in arrays], update=update)
+    return hash_of(array_digests(arrays), update=update)
 
 
 def hash_of(digests: Sequence[bytes], *, update: bool = False) -> str:
@@ -109,22 +107,30 @@ def hash_of(digests: Sequence[bytes], *, update: bool = False) -> str:
     return hashlib.sha256(b"update" * update + b"".join(digests)).hexdigest()
 
 
-def array_digest(array: npt.NDArray[Any]) -> bytes:
-    """Return the SHA-256 of an array's type, shape and bytes.
+def array_digests(arrays: Sequence[npt.NDArray[Any]]) -> list[bytes]:
+    """Return the SHA-256 of each array's type, shape and bytes.
 
     Of an array above 4 MiB, the digests of its pieces of that size stand for its bytes, so that
     several cores can work on them.
     """
-    head = f"{array.dtype.str}{array.shape}\0".encode()
-    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    if flat.size <= HASHED:
-        digest = hashlib.sha256(head)
-        digest.update(flat.data)
-        return digest.digest()
-    pieces = [flat[start : start + HASHED].data for start in range(0, flat.size, HASHED)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        parts = pool.map(lambda piece: hashlib.sha256(piece).digest(), pieces)
-        return hashlib.sha256(head + b"".join(parts)).digest()
+    flats = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
+    pieces = [
+        flat[start : start + HASHED].data
+        for flat in flats
+        if flat.size > HASHED
+        for start in range(0, flat.size, HASHED)
+    ]
+    # One piece at a time: whichever core is free takes the next one, of whichever array.
+    found = iter(at_once(pieces, lambda piece: hashlib.sha256(piece).digest()))
+    digests = []
+    for array, flat in zip(arrays, flats, strict=True):
+        digest = hashlib.sha256(f"{array.dtype.str}{array.shape}\0".encode())
+        if flat.size <= HASHED:
+            digest.update(flat.data)
+        else:
+            digest.update(b"".join(itertools.islice(found, -(-flat.size // HASHED))))
+        digests.append(digest.digest())
+    return digests
 
 
 @lru_cache(maxsize=8)
