@@ -71,6 +71,14 @@ def test_a_deployment_that_fails_is_exit_code_7(run: Run, monkeypatch: pytest.Mo
     assert "needs the commands ip and tc" in err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("option", ["--bandwidth", "--delay"])
+def test_the_shape_of_a_network_needs_namespaces(run: Run, option: str) -> None:
+    """Without --netns it was silently ignored."""
+    code, out, err = run("flower", "up", EXAMPLE, "--clients", 2, option, 5)
+    assert (code, out) == (2, "")
+    assert f"{option} is that of a network namespace; add --netns." in err
+
+
 def test_keys_for_everybody(run: Run, home: Path) -> None:
     assert run("flower", "keys", "keys", "--clients", 2)[0] == 0
     names = sorted(path.name for path in (home / "keys").iterdir())

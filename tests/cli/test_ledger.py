@@ -30,6 +30,7 @@ def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
     assert "…" not in out
     code, out, err = run("ledger", "show", "setup1-equilibrium-0")
     assert code == 0, err
+    assert "shown: the gradient norm that a client's updates prove" in out
     assert "5 of 5 rounds, settled" in out
     assert "model " in out
     code, out, err = run("ledger", "statement", "4", "-o", "four.csv")

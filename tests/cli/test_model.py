@@ -74,8 +74,8 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
     ledger.close()
     for arguments, code, text in (
         (("run", "-o", "model.npz", "--ledger", "none.db"), 2, "there is no ledger none.db"),
-        (("runn", "-o", "model.npz"), 5, "has no run 'runn'. Did you mean 'run'"),
-        (("run#2", "-o", "model.npz"), 5, "has no run 'run#2'"),
+        (("runn", "-o", "model.npz"), 2, "has no run 'runn'. Did you mean 'run'"),
+        (("run#2", "-o", "model.npz"), 2, "has no run 'run#2'"),
         (("begun", "-o", "model.npz"), 5, "run 'begun' has no model yet"),
         (("run", "-o", "model.csv"), 2, "use one of .npz"),
         (("run", "-o", "none/model.npz"), 2, "there is no directory none"),

@@ -202,7 +202,7 @@ def test_a_run_that_was_stopped_and_settled_calls_nobody_again() -> None:
     assert called == []
 
 
-def test_one_client_that_always_fails_cannot_stop_a_run() -> None:
+def test_one_client_that_always_fails_cannot_stop_a_run(caplog: pytest.LogCaptureFixture) -> None:
     def client(context: Context) -> Client:
         own = client_of(context)
         return replace(own, cost=0.01 if own.name == NAMES[0] else 8.0, value=0.0)
@@ -216,6 +216,7 @@ def test_one_client_that_always_fails_cannot_stop_a_run() -> None:
     grid = InProcessGrid(client_app(sabotaged, client), 4)
     strategy.start(grid, initial(), num_rounds=60)
     assert ledger.is_settled("run")
+    assert "the program of node 1000 failed\nTraceback (most recent call last)" in caplog.text
 
 
 def test_a_loss_that_was_never_finite_is_no_divergence(caplog: pytest.LogCaptureFixture) -> None:

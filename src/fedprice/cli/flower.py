@@ -32,6 +32,7 @@ __all__ = ["flower"]
 flower = typer.Typer(no_args_is_help=True, help="Run the market over Flower.")
 
 EXAMPLE = Path("examples/flower-app")
+SPEED, DELAY = 20.0, 20.0  # of a network namespace, in megabits per second and milliseconds
 AppFolder = Annotated[Path, typer.Argument(metavar="APP", help="The directory of a Flower app.")]
 RunConfig = Annotated[
     str,
@@ -215,12 +216,21 @@ def up(
         typer.Option("--netns", help="Put each client into a network namespace of its own (root)."),
     ] = False,
     bandwidth: Annotated[
-        float, typer.Option(min=0.01, help="Of each namespace, in megabits a second.")
-    ] = 20.0,
-    delay: Annotated[float, typer.Option(min=0, help="Of each namespace, in milliseconds.")] = 20.0,
+        float | None,
+        typer.Option(
+            min=0.01, help="Of each namespace, in megabits per second.", show_default="20"
+        ),
+    ] = None,
+    delay: Annotated[
+        float | None,
+        typer.Option(min=0, help="Of each namespace, in milliseconds.", show_default="20"),
+    ] = None,
     timeout: Timeout = 3600,
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run the market, take all down again."""
+    for name, given in (("--bandwidth", bandwidth), ("--delay", delay)):
+        if given is not None and not netns:
+            raise InputError(f"{name} is that of a network namespace; add --netns.")
     chosen = _app(app, run_config, clients, rounds, ledger, run)
     if keys is not None and "keys" not in chosen.config:
         raise InputError(
@@ -246,7 +256,8 @@ def up(
         logs = folder if work else Path(tempfile.mkdtemp(prefix="fedprice-logs-"))
         kept = work is not None
         try:
-            shape = (bandwidth, delay) if netns else None
+            speed = SPEED if bandwidth is None else bandwidth
+            shape = (speed, DELAY if delay is None else delay) if netns else None
             _deploy(chosen, folder, logs, keys, tls, timeout, shape, mark)
         except DeploymentError:  # whose text points to a log
             kept = any(logs.iterdir())

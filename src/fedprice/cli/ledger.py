@@ -177,6 +177,9 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
         for line in (str(own) for own in measured if own.round == measured[-1].round):
             if line:
                 stdout().print(line, markup=False)
+        if rows["shown"].count():
+            told = "shown: the gradient norm that a client's updates prove, as root mean square"
+            stdout().print(told, markup=False)
         for how, what in (
             ("below shown", "shown gradient norm above the declared one"),
             ("far above shown", "declared gradient norm far above the shown one"),

@@ -9,6 +9,7 @@ requests). So do `client` (an app's mods), `consistent` and `intake` (`make_mess
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessGrid", "failed_inside", "repeat_failed_requests"]
 
+_log = logging.getLogger("flwr")  # where a Flower app says what happens
 SERVER = 1  # Flower's node id of the server
 RAISED, UNAVAILABLE = 2, 5  # Flower's codes
 PATIENCE = 60.0  # seconds for which a request is repeated that fails inside the SuperLink
@@ -136,6 +138,8 @@ class InProcessGrid(Grid):
                 raise TypeError("the app returned no message")
             return reply
         except (Exception, SystemExit) as error:
+            node = message.metadata.dst_node_id
+            _log.error("the program of node %s failed", node, exc_info=error)
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
 
 

@@ -31,6 +31,7 @@ __all__ = [
     "Database",
     "LedgerError",
     "NoLedgerError",
+    "NoRunError",
     "accounts",
     "entries",
     "has_password",
@@ -157,6 +158,12 @@ class DamagedError(LedgerError, UnverifiedError):
 
 class NoLedgerError(LedgerError, InputError):
     """There is no ledger, or not yet."""
+
+    exit_code = InputError.exit_code
+
+
+class NoRunError(LedgerError, InputError):
+    """There is no run of this name."""
 
     exit_code = InputError.exit_code
 

@@ -24,6 +24,7 @@ from fedprice.market.database import (
     DamagedError,
     Database,
     LedgerError,
+    NoRunError,
     accounts,
     entries,
     measured,
@@ -714,7 +715,7 @@ class Ledger:
         if run not in known:
             last = [*known][-MOST_HINTS:]
             hint = nearest(run, last) if last else "It has none yet."
-            raise LedgerError(f"{self.name} has no run {run!r}. {hint}")
+            raise NoRunError(f"{self.name} has no run {run!r}. {hint}")
 
 
 def _new_books() -> Books:
