@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -13,10 +14,10 @@ import httpx
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import InputError
-from fedprice.flower.grid import failed_inside, repeat_failed_requests
+from fedprice.flower.grid import InProcessGrid, failed_inside, repeat_failed_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from flwr.serverapp import Grid
 
@@ -102,7 +103,13 @@ class Exchange:
     def replies(
         self, grid: Grid, messages: list[Message], within: float = math.inf
     ) -> list[Message]:
-        """Send messages and return the replies that come in time.
+        """Send messages and return the replies that come in time; as for `stream`."""
+        return list(self.stream(grid, messages, within))
+
+    def stream(
+        self, grid: Grid, messages: list[Message], within: float = math.inf
+    ) -> Iterator[Message]:
+        """Send messages and yield the replies that come in time, as soon as they are there.
 
         Flower's own `send_and_receive` looks for replies every three seconds only.
 
@@ -115,26 +122,29 @@ class Exchange:
         """
         repeat_failed_requests(grid)
         last = time.monotonic() + within
-        left, replies, pause = list(messages), list[Message](), 0.02
+        left, pause = list(messages), 0.02
+        most = self.at_once or len(messages)
+        # In this process a client answers when it is sent a message: one reply at a time is there.
+        step = 1 if isinstance(grid, InProcessGrid) else most
         waiting: dict[str, float] = {}  # by message: until when
         while left or waiting:
-            room = (self.at_once or len(messages)) - len(waiting)
-            some, left = left[: max(room, 0)], left[max(room, 0) :]
+            room = max(min(most - len(waiting), step), 0)
+            some, left = left[:room], left[room:]
             until = min(time.monotonic() + self.timeout, last)
             if some:
                 pushed = _repeated(partial(grid.push_messages, some), until)
                 waiting |= {name: until for name in pushed if name}
             for reply in _repeated(partial(grid.pull_messages, [*waiting]), until):
                 waiting.pop(reply.metadata.reply_to_message_id, None)
-                replies.append(reply)
+                yield reply
+                del reply  # it may be large, and the next one is not there yet
             now = time.monotonic()
             waiting = {name: until for name, until in waiting.items() if until > now}
             if now > last:
                 break
-            if waiting:
+            if waiting and (not left or len(waiting) >= most):
                 time.sleep(pause)
                 pause = min(1.5 * pause, 0.5)
-        return replies
 
     def answers(
         self, grid: Grid, asked: list[tuple[str, Message]], within: float = math.inf
@@ -149,9 +159,14 @@ def answered(
     """Yield whose reply is whose: the first to each message, in the order asked."""
     # Errors of dead nodes come from the SuperLink: what they answer says whose they are.
     by_id: dict[str, Message] = {}
+    left = deque(asked)
     for reply in replies:
         by_id.setdefault(reply.metadata.reply_to_message_id, reply)
-    for client, message in asked:
+        del reply  # what was yielded is kept by nobody here
+        while left and left[0][1].metadata.message_id in by_id:
+            client, message = left.popleft()
+            yield client, by_id.pop(message.metadata.message_id)
+    for client, message in left:
         if message.metadata.message_id in by_id:
             yield client, by_id[message.metadata.message_id]
 

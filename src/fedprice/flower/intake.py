@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedprice.market.run import MarketRun
     from fedprice.rounds.loop import Round
 
-__all__ = ["Intake"]
+__all__ = ["Intake", "without_arrays"]
 
 _log = logging.getLogger("flwr")
 
@@ -199,6 +199,12 @@ def _subtract(new: npt.NDArray[Any], old: npt.NDArray[Any] | None, out: npt.NDAr
                 np.subtract(new[part], old[part], out=out[part], dtype=kind, casting="unsafe")
 
     in_parts(new.size, write)
+
+
+def without_arrays(reply: Message) -> Message:
+    """Return a reply with nothing but its metrics."""
+    metrics = RecordDict(dict(reply.content.metric_records))
+    return make_message(metadata=reply.metadata, content=metrics)
 
 
 def _require_reply(reply: Message, client: str) -> None:

@@ -21,7 +21,7 @@ from fedprice.flower.agreements import Agreements
 from fedprice.flower.evaluation import LossWatch, mean_metrics, metrics_of, tell_unusual
 from fedprice.flower.exchange import Exchange, Limits, answered
 from fedprice.flower.identity import server_here
-from fedprice.flower.intake import Intake
+from fedprice.flower.intake import Intake, without_arrays
 from fedprice.flower.presence import Presence
 from fedprice.flower.receipts import Receipts
 from fedprice.flower.suitable import require_numbers
@@ -216,7 +216,7 @@ class PricedParticipation(Strategy):
             _log.info("")
             _log.info("[ROUND %s/%s]", server_round, num_rounds)
             sent = self.configure_train(server_round, arrays, config, grid)
-            arrays, metrics = self._proposed(self.exchange.replies(grid, sent))
+            arrays, metrics = self._proposed(self.exchange.stream(grid, sent))
             found = judge(server_round, arrays)
             self._close()
             self._keep("train", metrics)
@@ -433,11 +433,13 @@ class PricedParticipation(Strategy):
         if round_ is None:
             raise InputError("no round is under way; call `configure_train` first.")
         numbers = {client: n for n, client in enumerate(loop.ids)}
-        taken = [
-            (client, reply)
-            for client, reply in answered(self._called, replies)
-            if self._intake.take(round_, numbers[client], reply, self._reach(self.done))
-        ]
+        taken = list[tuple[str, Message]]()
+        for client, reply in answered(self._called, replies):
+            if self._intake.take(round_, numbers[client], reply, self._reach(self.done)):
+                # A strategy aggregates the arrays; without one they are in the sum already.
+                kept = reply if self.strategy is not None else without_arrays(reply)
+                taken.append((client, kept))
+            del reply
         for client, own in market.refused.items():
             why = own.reason
             _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)
