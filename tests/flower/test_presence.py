@@ -1,11 +1,12 @@
 """People come and go, and a SuperLink that fails for a moment ends nothing."""
 
 import time
+import weakref
 from collections.abc import Iterable
 
 import httpx
 import pytest
-from flwr.app import Message
+from flwr.app import Array, ArrayRecord, Message
 
 from fedprice.errors import InputError
 from fedprice.flower import InProcessGrid, Limits, Periods
@@ -189,3 +190,29 @@ def test_several_who_come_at_once_are_all_heard_out(monkeypatch: pytest.MonkeyPa
     ours.start(grid, initial(), num_rounds=8, evaluate_fn=evaluate)
     assert set(ledger.verify().runs["run#2"].clients) == set(NAMES)
     assert not grid.slow
+
+
+def test_a_reply_is_taken_before_the_next_client_trains() -> None:
+    """In process, 20 replies of 40 MB each were in memory at the same time."""
+
+    class Counting(InProcessGrid):
+        def __init__(self) -> None:
+            super().__init__(client_app(), 4)
+            self.arrays: list[weakref.ref[Array]] = []
+            self.most = 0
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            self.most = max(self.most, sum(own() is not None for own in self.arrays))
+            return super().push_messages(messages)
+
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+            replies = super().pull_messages(message_ids)
+            for record in (record for reply in replies for record in reply.content.values()):
+                if isinstance(record, ArrayRecord):
+                    self.arrays += map(weakref.ref, record.values())
+            return replies
+
+    grid, ledger = Counting(), new_ledger()
+    strategy(ledger).start(grid, initial(), num_rounds=ROUNDS)
+    assert len(grid.arrays) > ROUNDS
+    assert grid.most <= 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import RecordDict
+from flwr.app import MetricRecord, RecordDict
 from flwr.app.message import make_message
 
 from fedprice.arrays import in_parts
@@ -203,8 +203,12 @@ def _subtract(new: npt.NDArray[Any], old: npt.NDArray[Any] | None, out: npt.NDAr
 
 def without_arrays(reply: Message) -> Message:
     """Return a reply with nothing but its metrics."""
-    metrics = RecordDict(dict(reply.content.metric_records))
-    return make_message(metadata=reply.metadata, content=metrics)
+    content = RecordDict()
+    # Not `metric_records`, which is part of a circle: it would keep the arrays for long.
+    for name, record in reply.content.items():
+        if isinstance(record, MetricRecord):
+            content[name] = record
+    return make_message(metadata=reply.metadata, content=content)
 
 
 def _require_reply(reply: Message, client: str) -> None:
