@@ -31,6 +31,7 @@ from fedprice.market.export import export
 from fedprice.market.ledger import Delivered, Ledger
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
+from fedprice.market.tariffs import Tariff
 from fedprice.verify import VerificationError, check_entries
 from tests.market import kills
 from tests.market.flips import flips
@@ -84,7 +85,10 @@ def coins(result: dict[str, Any]) -> list[Row]:
 def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
     """Record rounds of 10,000 joiners, against bare inserts of the same postings."""
     ledger = Ledger(str(folder / "rounds.db"))
-    terms = {f"client-{i}": Terms(10**6 + i, LEVEL_ONE // 2, 1 + i % 7) for i in range(JOINERS)}
+    terms = {
+        f"client-{i}": Terms(Tariff.flat(10**6 + i, LEVEL_ONE // 2), LEVEL_ONE // 2, 1 + i % 7)
+        for i in range(JOINERS)
+    }
     ledger.deposit("treasury", 10**12, "all")
     ledger.open_unsigned("run", 10**11, terms, rounds=100)
     total = sum(own.samples for own in terms.values())
@@ -194,7 +198,9 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
         ballast = small / "ballast"
         ledger = Ledger(str(small / "market.db"))
         ledger.deposit("treasury", 10**7, "all")
-        ledger.open_unsigned("run", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=50)
+        ledger.open_unsigned(
+            "run", 10**7, {"alice": Terms(Tariff.flat(10**7, LEVEL_ONE), LEVEL_ONE)}, rounds=50
+        )
         ballast.write_bytes(bytes(3_500_000))
         stopped, message = -1, ""
         for r in range(50):

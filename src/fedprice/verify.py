@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+    Blocks = Sequence[Sequence[int]]  # of a tariff: the level at which each ends, and its price
 
 __all__ = [
     "Books",
@@ -43,9 +45,10 @@ __all__ = [
     "entry_title",
     "main",
     "read_receipts",
+    "tariff_payment",
 ]
 
-FORMAT = 2
+FORMAT = 3
 GENESIS = "0" * 64
 INFINITY = float("inf")
 LEVEL_ONE = 1 << 32
@@ -56,6 +59,7 @@ LONGEST_LINE = 1 << 27  # bytes: the offers to 200,000 clients
 MOST_VALUES = 1 << 23  # commas of a line: what it takes in memory
 MOST_ENTRIES = 1 << 24  # of an export: a pipe need not end
 MOST_ATTEMPTS = 5  # sets of offers that a run may take: each draws its coins anew
+MOST_BLOCKS = 256  # of a tariff
 MOST_COINS = 1 << 30  # clients × rounds: what is checked in minutes, not days
 
 CONTENT = {
@@ -77,8 +81,8 @@ MESSAGE = {
         "model", "max_weight", "longest_gap", "nonce", "expires", "beacon",
     ),
     "Offer": (
-        "conditions", "client", "price", "level_cap", "level_floor", "norm_cap", "impact",
-        "coin_hash", "replaces",
+        "conditions", "client", "tariff", "menu", "level_floor", "norm_cap", "impact", "coin_hash",
+        "replaces",
     ),
     "Commitment": ("offer", "key", "level", "secret_hash", "samples", "grad_norm"),
 }  # fmt: skip
@@ -148,22 +152,34 @@ def check_signed(key: str, signature: str, text: str) -> bool:
     return True
 
 
-def payment_units(price: int, level: int) -> int:
-    """Return price × level in micro-units, halves to even.
+def tariff_payment(tariff: Blocks, level: int) -> int:
+    """Return what a tariff pays for a level in micro-units, halves to even.
+
+    Σ price · (min(level, end) − start)⁺ over its blocks. The sum is rounded, not its parts, so that
+    a block that is cut in two pays the same.
 
     Parameters
     ----------
-    price
-        In micro-units per unit of level, of either sign.
+    tariff
+        For each block, the level at which it ends, in multiples of 2⁻³², and its price in
+        micro-units per unit of level, of either sign; the next block starts where it ends.
     level
         In multiples of 2⁻³².
 
     Examples
     --------
-    >>> payment_units(12_500_000, LEVEL_ONE * 2 // 5)
+    >>> tariff_payment([[LEVEL_ONE, 12_500_000]], LEVEL_ONE * 2 // 5)
     5000000
+    >>> tariff_payment([[LEVEL_ONE // 2, 8_000_000], [LEVEL_ONE, 2_000_000]], LEVEL_ONE * 3 // 4)
+    4500000
     """
-    return round(Fraction(price * level, LEVEL_ONE))
+    paid = start = 0
+    for end, price in tariff:
+        if level <= start:
+            break
+        paid += price * (min(level, end) - start)
+        start = end
+    return round(Fraction(paid, LEVEL_ONE))
 
 
 def due(payment: int, rounds: int, done: int, heads: int, delivered: int) -> int:
@@ -267,12 +283,12 @@ class Coins:
 class Client:
     """A client of a run: its terms, its keys, and what happened to it."""
 
-    price: int
+    tariff: Blocks
     level: int
     samples: int
     key: str = ""
     grad_norm: str = ""
-    level_cap: int = LEVEL_ONE
+    menu: bool = False
     norm_cap: float = INFINITY
     coins: Coins | None = None
     share: float = 0.0  # of all samples
@@ -287,7 +303,7 @@ class Client:
     @cached_property
     def payment(self) -> int:
         """What it earns if it keeps its word, in micro-units; negative if it pays."""
-        return payment_units(self.price, self.level)
+        return tariff_payment(self.tariff, self.level)
 
     @cached_property
     def usual_weight(self) -> str:
@@ -362,8 +378,11 @@ class Offered:
 
     attempt: int
     conditions: dict[str, Any]
+    sheet: str
     offers: dict[str, dict[str, Any]]
     hashes: dict[str, str]
+    replaced: dict[str, str]
+    turns: int = 1
     commitments: dict[str, dict[str, Any]] | None = None
     roster: str = ""
     dropped: dict[str, str] = field(default_factory=dict)
@@ -587,9 +606,11 @@ class Books:
         return [], apply
 
     def _offer(
-        self, content: dict[str, Any], name: str, attempt: int
+        self, content: dict[str, Any], name: str, attempt: int, *turn: int
     ) -> tuple[list[Posting], Callable[[], None]]:
         _text(name)
+        if turn:
+            return self._offer_in_turn(content, self._made(name, attempt), *turn)
         before = self.offered.get(name)
         if name in self.runs:
             raise VerificationError("the run was opened or ended before; take another name.")
@@ -623,38 +644,68 @@ class Books:
                 _fail("model", last.model, conditions["model"])
             if conditions["run_rounds"] != last.run_rounds:
                 _fail("rounds of the whole run", last.run_rounds, conditions["run_rounds"])
-        sheet = _sha(content["conditions"])
+        sheet, replaced = _sha(content["conditions"]), before.hashes if before else {}
+        offers, hashes = self._signed_offers(content["offers"], sheet, replaced)
+        if set(_reasons(content["dropped"])) != set(before.offers if before else ()):
+            raise VerificationError("not every offer before it is recorded as dropped.")
+        made = Offered(attempt, conditions, sheet, offers, hashes, replaced)
+
+        def apply() -> None:
+            self.offered[name] = made
+
+        return [], apply
+
+    def _offer_in_turn(
+        self, content: dict[str, Any], made: Offered, turn: int
+    ) -> tuple[list[Posting], Callable[[], None]]:
+        """Take in more offers of a set, made after others were answered."""
+        if made.commitments is not None:
+            raise VerificationError("commitments to these offers were recorded before.")
+        if _whole(turn) != made.turns + 1:
+            _fail("turn", made.turns + 1, turn)
+        if _sha(content["conditions"]) != made.sheet:
+            raise VerificationError("its conditions are not those of the first turn.")
+        if content["dropped"] != {}:
+            raise VerificationError("only the first turn drops earlier offers.")
+        offers, hashes = self._signed_offers(content["offers"], made.sheet, made.replaced)
+        if twice := [client for client in offers if client in made.offers]:
+            raise VerificationError(f"{twice[0]!r} is offered something twice.")
+
+        def apply() -> None:
+            made.turns = turn
+            made.offers |= offers
+            made.hashes |= hashes
+
+        return [], apply
+
+    def _signed_offers(
+        self, given: Any, sheet: str, replaced: dict[str, str]
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+        """Return the offers of an entry and their hashes, by client."""
         offers: dict[str, dict[str, Any]] = {}
         hashes: dict[str, str] = {}
-        for text, signature in content["offers"]:
+        for text, signature in given:
             offer = _message(text, "Offer")
             client = _text(offer["client"])
             if client in offers:
                 raise VerificationError(f"{client!r} is offered something twice.")
-            _between(offer["price"], -LARGEST, LARGEST, "price")
-            cap = _between(offer["level_cap"], 1, LEVEL_ONE, "level_cap")
+            cap = _tariff(offer["tariff"])
+            if type(offer["menu"]) is not bool:
+                _fail(f"menu of the offer to {client!r}", "true or false", offer["menu"])
             _between(offer["level_floor"], 1, cap, "level_floor")
             _decimal(offer["norm_cap"] or "0", "norm_cap")
             _decimal(offer["impact"], "impact")
             _hash(offer["coin_hash"])
             if offer["conditions"] != sheet:
                 _fail(f"conditions of the offer to {client!r}", sheet, offer["conditions"])
-            replaced = before.hashes.get(client, "") if before else ""
-            if offer["replaces"] != replaced:
-                _fail(f"what the offer to {client!r} replaces", replaced, offer["replaces"])
+            old = replaced.get(client, "")
+            if offer["replaces"] != old:
+                _fail(f"what the offer to {client!r} replaces", old, offer["replaces"])
             self.check(self.server, signature, text, f"the offer to {client!r}")
             offers[client], hashes[client] = offer, _sha(text)
-        dropped = _reasons(content["dropped"])
-        if set(dropped) != set(before.offers if before else ()):
-            raise VerificationError("not every offer before it is recorded as dropped.")
         if not offers:
             raise VerificationError("it has no offers.")
-        made = Offered(attempt, conditions, offers, hashes)
-
-        def apply() -> None:
-            self.offered[name] = made
-
-        return [], apply
+        return offers, hashes
 
     def _follows(self, name: str) -> str:
         """Return the period that one follows: x#3 follows x#2, which follows x, each settled."""
@@ -689,7 +740,12 @@ class Books:
             own, offer = _message(text, "Commitment"), made.offers[client]
             if own["offer"] != made.hashes[client]:
                 _fail(f"offer that {client!r} committed to", made.hashes[client], own["offer"])
-            _between(own["level"], offer["level_floor"], offer["level_cap"], "level")
+            ends = [end for end, _ in offer["tariff"]]
+            _between(own["level"], offer["level_floor"], ends[-1], "level")
+            if offer["menu"] and own["level"] not in ends:
+                raise VerificationError(
+                    f"the level of {client!r} must be one of its menu; found {own['level']}."
+                )
             _between(own["samples"], 0, 1 << 53, "samples")
             _decimal(own["grad_norm"] or "0", "grad_norm")
             _hash(own["secret_hash"])
@@ -752,14 +808,16 @@ class Books:
         run = Run(_between(content["rounds"], 1, 1 << 40, "rounds"), 0, {})
         if _LATER.match(name) or name in self.offered:
             raise VerificationError("a run that nobody signed cannot have this name.")
-        for client, price, level, samples in content["terms"]:
+        for client, tariff, level, samples in content["terms"]:
             if _text(client) in run.clients:
                 raise VerificationError(f"it names {client!r} twice.")
-            run.clients[client] = Client(
-                _between(price, 0, LARGEST, "price"),
-                _between(level, 0, LEVEL_ONE, "level"),
+            own = Client(
+                tariff,
+                _between(level, 0, _tariff(tariff), "level"),
                 _between(samples, 0, 1 << 53, "samples"),
             )
+            _between(own.payment, 0, LARGEST, f"the payment of {client!r}")
+            run.clients[client] = own
         _weigh(run)
         return run
 
@@ -804,12 +862,12 @@ class Books:
                     raise VerificationError(f"the {whose} secret for {client!r} is another one.")
             secrets[client] = server, other
             run.clients[client] = Client(
-                offer["price"],
+                offer["tariff"],
                 own["level"],
                 own["samples"],
                 own["key"],
                 own["grad_norm"],
-                offer["level_cap"],
+                offer["menu"],
                 float(offer["norm_cap"] or "inf"),
             )
         mixed = coin_mix(made.roster, {n: other for n, (_, other) in secrets.items()}, beacon)
@@ -1186,9 +1244,12 @@ def read_receipts(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _is_kept(message: dict[str, Any], fields: tuple[str, ...]) -> bool:
-    """Return whether a message has these fields, each of its type."""
+    """Return whether a message has these fields, each of its type, and no number is too large."""
     return set(message) == {*fields, "kind"} and all(
-        type(message[name]) is (int if name in WHOLE else str) for name in fields
+        type(message[name]) is int and abs(message[name]) <= LARGEST
+        if name in WHOLE
+        else type(message[name]) is str
+        for name in fields
     )
 
 
@@ -1262,7 +1323,7 @@ def entry_title(content: dict[str, Any]) -> str:
     if kind == "round":
         name, number = of
         return f"round {_whole(number) + 1} of run {name!r:.{LONGEST_NAME}}"
-    return _plain(" ".join(f"{part!s:.{LONGEST_NAME}}" for part in [kind, *of[:2]]))
+    return _plain(" ".join(f"{part!s:.{LONGEST_NAME}}" for part in [kind, *of[:3]]))
 
 
 def _message(text: str, kind: str) -> dict[str, Any]:
@@ -1291,6 +1352,17 @@ def _between(value: Any, least: int, most: int, what: str) -> int:
     if type(value) is not int or not least <= value <= most:
         raise VerificationError(f"{what} must lie between {least} and {most}; found {value!r:.40}.")
     return value
+
+
+def _tariff(blocks: Any) -> int:
+    """Check the blocks of a tariff; return the level at which the last one ends."""
+    if type(blocks) is not list or not 1 <= len(blocks) <= MOST_BLOCKS:
+        raise VerificationError(f"a tariff must be a list of 1 to {MOST_BLOCKS} blocks.")
+    last = 0
+    for end, price in blocks:
+        last = _between(end, last + 1, LEVEL_ONE, "the end of a tariff's block")
+        _between(price, -LARGEST, LARGEST, "the price of a tariff's block")
+    return last
 
 
 def _decimal(value: Any, what: str) -> float:
@@ -1401,9 +1473,8 @@ def describe(books: Books, client: str | None = None) -> Iterator[str]:
             (one,) = own
             side = "for" if one.payment >= 0 else "to be paid in:"
             yield (
-                f"  agreed: level {one.level / LEVEL_ONE:.6f} at a price of "
-                f"{one.price / 10**6:.6f} {unit}, {side} {money(abs(one.payment))} in "
-                f"{run.rounds} rounds"
+                f"  agreed: level {one.level / LEVEL_ONE:.6f} {_by_which(one, unit)}, {side} "
+                f"{money(abs(one.payment))} in {run.rounds} rounds"
             )
         paid = sum(c.paid for c in own if c.paid > 0)
         yield f"  paid out {money(paid)}, paid in {money(-sum(c.paid for c in own if c.paid < 0))}"
@@ -1422,6 +1493,15 @@ def describe(books: Books, client: str | None = None) -> Iterator[str]:
         f"verified: ledger {books.ledger}, {len(books.hashes):,} entries, "
         f"{books.signatures:,} signatures valid, {signer}, head {books.hashes[-1]}"
     )
+
+
+def _by_which(client: Client, unit: str) -> str:
+    """Return by which price, tariff or menu a client is paid, in words."""
+    if client.menu:
+        return f"of a menu of {len(client.tariff)}"
+    if len(client.tariff) > 1:
+        return f"of a tariff of {len(client.tariff)} blocks"
+    return f"at a price of {client.tariff[0][1] / 10**6:.6f} {unit}"
 
 
 def is_hash(text: str) -> str:

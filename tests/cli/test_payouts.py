@@ -8,6 +8,7 @@ import pytest
 from fedprice.market.keys import read_key, write_keys
 from fedprice.market.ledger import Ledger
 from fedprice.market.offers import Proposal
+from fedprice.market.tariffs import Tariff
 from tests.conftest import Run
 from tests.market.markets import conditions
 
@@ -29,7 +30,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ledger.deposit("treasury", 20_000_000, "grant")
     ledger.deposit("client:alice", 5_000_000, "wrong")
     bargain = Bargain(ledger, server, "run")
-    offer = {"alice": Proposal(10_000_000, 1 << 32, 1 << 32)}
+    offer = {"alice": Proposal(Tariff.flat(10_000_000, 1 << 32), 1 << 32)}
     common = conditions(ledger, server=server.public.hex(), rounds=2)
     bargain.offer(common, offer)
     own = answer(alice, bargain.offers["alice"], 1 << 32, samples=1, grad_norm=None)
@@ -61,7 +62,7 @@ def test_a_stuck_run_can_be_ended(run: Run, home: Path) -> None:
         assert told in err
     assert balances(run)["treasury"] == "20.000000"
     code, _, err = run("ledger", "settle", "ran", *KEY)
-    assert (code, "Did you mean 'run'" in err) == (5, True)
+    assert (code, "Did you mean 'run'" in err) == (2, True)
 
 
 def test_a_client_is_paid_out_what_it_asked_for(run: Run, home: Path) -> None:

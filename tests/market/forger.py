@@ -130,8 +130,8 @@ class Forger:
         key = self.invented.setdefault(name, key_for("invented", name, self.rng.random()))
         mine, others = self.rng.randbytes(32), self.rng.randbytes(32)
         offer = json.loads(offered["offers"][0][0])
-        offer |= {"client": name, "price": self.rng.randrange(3 * MICRO), "replaces": ""}
-        offer |= {"level_cap": LEVEL_ONE // 2, "coin_hash": secret_hash(mine)}
+        offer |= {"client": name, "menu": False, "replaces": "", "coin_hash": secret_hash(mine)}
+        offer["tariff"] = [[LEVEL_ONE // 2, self.rng.randrange(3 * MICRO)]]
         text = text_of(offer)
         offered["offers"] = [o for o in offered["offers"] if json.loads(o[0])["client"] != name]
         where = self.rng.randrange(len(offered["offers"]) + 1)

@@ -24,6 +24,7 @@ from fedprice.market.offers import (
 from fedprice.market.payouts import Reversal, Rotation, Withdrawal
 from fedprice.market.run import MarketRun
 from fedprice.market.simulation import simulate_market, simulation_key
+from fedprice.market.tariffs import Tariff
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.verify import (
     LEVEL_ONE,
@@ -44,6 +45,12 @@ MICRO = 10**6
 ROUNDS = 6
 NAMES = ["alice", "bob", "carol", "dora"]
 SCHEMA = ModelSchema(["w"], [[4]], ["<f4"], [False])
+BLOCKS = Tariff(
+    tuple(
+        (LEVEL_ONE * end // 16, price * MICRO) for end, price in ((3, 6), (6, 4), (9, 5), (12, 2))
+    )
+)
+MENU = Tariff(((LEVEL_ONE // 4, 9 * MICRO), (LEVEL_ONE, 5 * MICRO)), menu=True)
 
 
 def text_of(message: Any) -> str:
@@ -102,12 +109,12 @@ def honest_market(seed: int) -> Market:
             beacon=beacon,
         )
         proposals = {
-            "alice": Proposal(5 * MICRO, LEVEL_ONE // 2, 1 << 20, 0.1),
-            "bob": Proposal(4 * MICRO, LEVEL_ONE * 3 // 4, 1 << 20, 0.2, 50.0),
-            "carol": Proposal(6 * MICRO, LEVEL_ONE, 1 << 20, 0.3),
-            "dora": Proposal(-8 * MICRO, LEVEL_ONE // 2, 1 << 20, 0.4),
-            "erin": Proposal(3 * MICRO, LEVEL_ONE // 2, 1 << 20, 0.1),
-            "frank": Proposal(3 * MICRO, LEVEL_ONE // 2, 1 << 20, 0.1),
+            "alice": Proposal(Tariff.flat(5 * MICRO, LEVEL_ONE // 2), 1 << 20, 0.1),
+            "bob": Proposal(BLOCKS, 1 << 20, 0.2, 50.0),
+            "carol": Proposal(MENU, 1 << 20, 0.3),
+            "dora": Proposal(Tariff.flat(-8 * MICRO, LEVEL_ONE // 2), 1 << 20, 0.4),
+            "erin": Proposal(Tariff.flat(3 * MICRO, LEVEL_ONE // 2), 1 << 20, 0.1),
+            "frank": Proposal(Tariff.flat(3 * MICRO, LEVEL_ONE // 2), 1 << 20, 0.1),
         }
         attempts = (
             [["erin", *NAMES]]
@@ -116,12 +123,15 @@ def honest_market(seed: int) -> Market:
         )
         for number, asked in enumerate(attempts):
             why = ["", "the payer is missing", "erin did not reveal a secret"][number]
-            talk.offer(conditions, {n: proposals[n] for n in asked}, why)
+            at_once = 2 if (run, seed) == ("5", 1) else len(asked)  # the others in turn
+            talk.offer(conditions, {n: proposals[n] for n in asked[:at_once]}, why)
+            for name in asked[at_once:]:
+                talk.offer_next({name: proposals[name]})
             for n, name in enumerate(asked):
                 if name == "erin" and run != "run":
                     continue  # it does not answer
                 own = keys[name]
-                cap = talk.offers[name].open(Offer, signer.public).level_cap
+                cap = talk.offers[name].open(Offer, signer.public).pays.cap
                 level = cap if name != "bob" else cap // 2
                 signed = answer(own, talk.offers[name], level, samples=50 + 10 * n, grad_norm=2.0)
                 talk.commit(name, signed, own.public)
@@ -310,9 +320,9 @@ def facts_of(entries: Entries) -> Facts:
         elif kind == "rotate":
             facts["rotate", *of] = json.loads(content["message"])["new"]
         elif kind == "offer":
-            facts["conditions", *of] = content["conditions"]
+            facts["conditions", *of[:2]] = content["conditions"]  # the same in each turn
             for text, _ in content["offers"]:
-                facts["offer", *of, json.loads(text)["client"]] = text
+                facts["offer", *of[:2], json.loads(text)["client"]] = text
         elif kind == "commit":
             facts |= {("commit", *of, c): own[0] for c, own in content["commitments"].items()}
         elif kind == "open":

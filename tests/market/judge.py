@@ -221,7 +221,7 @@ class Judge:
         if client not in other.clients:
             return {"left out"}
         after = other.clients[client]
-        terms = ("price", "level", "samples", "key", "grad_norm", "norm_cap")
+        terms = ("tariff", "menu", "level", "samples", "key", "grad_norm", "norm_cap")
         if (
             any(getattr(before, t) != getattr(after, t) for t in terms)
             or run.rounds != other.rounds

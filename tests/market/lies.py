@@ -23,12 +23,92 @@ def lie(operator: Operator) -> Operator:
 
 @lie
 def change_price(f: Forger) -> None:
-    f.edit_offer(price=lambda p: p + f.choice([-MICRO, -1, 1, MICRO, -2 * p]))
+    """Change the price of one block of a tariff."""
+
+    def other(tariff: list[list[int]]) -> list[list[int]]:
+        block = f.choice(tariff)
+        block[1] += f.choice([-MICRO, -1, 1, MICRO, -2 * block[1]])
+        return tariff
+
+    f.edit_offer(tariff=other)
 
 
 @lie
 def change_level_cap(f: Forger) -> None:
-    f.edit_offer(level_cap=lambda cap: f.choice([cap // 2, cap + 1, LEVEL_ONE, 0, True]))
+    """Let a tariff end at another level."""
+
+    def other(tariff: list[list[int]]) -> list[list[int]]:
+        cap = tariff[-1][0]
+        tariff[-1][0] = f.choice([cap // 2, cap - 1, cap + 1, LEVEL_ONE, 0, True])
+        return tariff
+
+    f.edit_offer(tariff=other)
+
+
+@lie
+def change_the_blocks(f: Forger) -> None:
+    """Cut a block in two with a higher or lower price, or leave one out, or double or swap some."""
+
+    def other(tariff: list[list[int]]) -> list[list[int]]:
+        end, price = tariff[0]
+        return f.choice(  # type: ignore[no-any-return]
+            [
+                [[end // 2, price + f.choice([-MICRO, MICRO])], *tariff],
+                [[end // 2, price], *tariff],  # pays the same
+                tariff[1:],
+                tariff[:-1],
+                [tariff[0], *tariff],
+                tariff[::-1] if len(tariff) > 1 else [[end, price], [end - 1, price]],
+                [[n + 1, 0] for n in range(256)] + tariff,
+            ]
+        )
+
+    f.edit_offer(tariff=other)
+
+
+@lie
+def change_the_form_of_a_tariff(f: Forger) -> None:
+    wrong: list[Any] = [[], {}, "", 5, None, [[]], [[1]], [5, 5], ["55"], [[LEVEL_ONE, 2**62 + 1]]]
+    f.edit_offer(tariff=f.choice([*wrong, [[LEVEL_ONE, 0.5]], [[0.5, 1]], [[LEVEL_ONE, 5, 5]]]))
+
+
+@lie
+def exchange_the_prices_of_blocks(f: Forger) -> None:
+    """Pay a level as another block does."""
+
+    def other(tariff: list[list[int]]) -> list[list[int]]:
+        prices = [price for _, price in tariff]
+        return [[end, price] for (end, _), price in zip(tariff, prices[::-1], strict=True)]
+
+    f.edit_offer(tariff=other)
+
+
+@lie
+def change_menu(f: Forger) -> None:
+    f.edit_offer(menu=lambda menu: f.choice([not menu, 0, 1, "true", None]))
+
+
+@lie
+def choose_between_the_levels_of_a_menu(f: Forger) -> None:
+    """Offer a menu of which the level that a client chose is none."""
+
+    def other(tariff: list[list[int]]) -> list[list[int]]:
+        (*_, [end, price]) = tariff
+        return [[end // 3, price], [end - 1, price]]
+
+    f.edit_offer(tariff=other, menu=True)
+
+
+@lie
+def pay_another_level(f: Forger) -> None:
+    """Pay a round as if another level had been chosen."""
+    entry = f.entry(f.round("joined"))
+    if len(entry["postings"]) < 2:
+        raise InapplicableError
+    escrow, paid = entry["postings"][0], f.choice(entry["postings"][1:])
+    amount = f.choice([paid[1] // 2, paid[1] * 2, paid[1] + 1])
+    escrow[1] -= amount - paid[1]
+    paid[1] = amount
 
 
 @lie

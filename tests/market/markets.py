@@ -11,7 +11,7 @@ from fedprice.market.bargain import Bargain
 from fedprice.market.coins import own_secret
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
-from fedprice.market.money import LEVEL_ONE, MICRO, micro_units, price_units
+from fedprice.market.money import LEVEL_ONE, MICRO, price_units
 from fedprice.market.offers import FOREVER, Conditions, Proposal, Terms, answer
 from fedprice.market.simulation import (
     agree,
@@ -19,6 +19,7 @@ from fedprice.market.simulation import (
     simulation_key,
     simulation_nonce,
 )
+from fedprice.market.tariffs import Tariff
 from fedprice.market.terms import largest_weight
 from fedprice.rounds import History
 from fedprice.verify import LONGEST_GAP
@@ -82,9 +83,14 @@ def keys_of(names: list[str]) -> dict[str, SigningKey]:
     return {name: simulation_key(f"client {name}") for name in names}
 
 
+def at_price(price: int, level: int, samples: int = 1) -> Terms:
+    """Terms of one price, up to the level that is chosen."""
+    return Terms(Tariff.flat(price, max(level, 1)), level, samples)
+
+
 def paying(payment: int, level: int = NEVER) -> Terms:
     """Terms that earn exactly this payment."""
-    return Terms(price_units(payment, level), level)
+    return at_price(price_units(payment, level), level)
 
 
 def offered(ledger: Ledger, terms: dict[str, Terms], run: str = "run", rounds: int = 7) -> Bargain:
@@ -92,7 +98,7 @@ def offered(ledger: Ledger, terms: dict[str, Terms], run: str = "run", rounds: i
     server = simulation_key("server")
     ledger.use_key(server)
     bargain = Bargain(ledger, server, run)
-    proposals = {name: Proposal(own.price, own.level, own.level) for name, own in terms.items()}
+    proposals = {name: Proposal(own.tariff, own.level) for name, own in terms.items()}
     bargain.offer(conditions(ledger, run, rounds=rounds), proposals)
     return bargain
 
@@ -135,7 +141,6 @@ def small_agreement(
         server,
         keys,
         conditions=conditions(ledger, max_weight=f"{largest_weight(outcome):.6g}"),
-        budget=micro_units(4.0),
         samples=federation.samples,
         norm_cap=norm_cap,
     )

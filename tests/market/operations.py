@@ -6,7 +6,7 @@ import sys
 from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Ledger
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
+from tests.market.markets import at_price
 
 MODEL = "ab" * 32
 NAMES = [f"c{i}" for i in range(6)]
@@ -27,7 +27,7 @@ def random_operations(ledger: Ledger, count: int, seed: int = 4) -> dict[str, in
                 ledger.deposit(account, rng.randrange(1, 10**7), str(rng.randrange(count)))
             elif kind < 0.2:
                 terms = {
-                    name: Terms(rng.randrange(-(10**4), 10**6), rng.randrange(LEVEL_ONE))
+                    name: at_price(rng.randrange(-(10**4), 10**6), rng.randrange(LEVEL_ONE))
                     for name in rng.sample(NAMES, rng.randrange(1, 6))
                 }
                 run = f"r{step}" if rng.random() < 0.9 else run

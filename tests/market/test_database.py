@@ -25,7 +25,7 @@ from fedprice.errors import InputError
 from fedprice.market import database
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
+from tests.market.markets import at_price
 from tests.market.power import HAS_COMPILER, preloaded
 
 MODEL = "ab" * 32
@@ -73,7 +73,7 @@ OLD_TABLES = """
     INSERT INTO entries VALUES (1, '["begin"]', NULL, NULL, '{"kind":"begin"}', 'ab');
 """
 OLD = (
-    r"is a ledger of the schema fedprice_0002; this fedprice knows fedprice_0003\. "
+    r"is a ledger of the schema fedprice_0002; this fedprice knows fedprice_0004\. "
     r"Export and verify it with the version that wrote it, and begin a new ledger\.$"
 )
 
@@ -444,7 +444,6 @@ FILL = """
 import resource, sys
 import numpy as np
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
-from fedprice.market.offers import Terms
 ledger = Ledger(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
 import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -462,7 +461,7 @@ def test_a_full_disk_leaves_no_partial_round_and_the_run_goes_on(tmp_path: Path)
     path = tmp_path / "market.db"
     ledger = Ledger(str(path))
     ledger.deposit("treasury", 10**7, "first")
-    ledger.open_unsigned("run", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=40)
+    ledger.open_unsigned("run", 10**7, {"alice": at_price(10**7, LEVEL_ONE)}, rounds=40)
     ledger.close()
     command = [sys.executable, "-c", FILL, str(path), "400000"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -503,7 +502,7 @@ def test_names_that_cannot_be_shown(name: str) -> None:
     with pytest.raises(InputError, match="1 to 200 printable characters"):
         ledger.open_unsigned(name, 0, {}, rounds=1)
     with pytest.raises(InputError, match="1 to 200 printable characters"):
-        ledger.open_unsigned("run", 0, {name: Terms(0, 0)}, rounds=1)
+        ledger.open_unsigned("run", 0, {name: at_price(0, 0)}, rounds=1)
     with pytest.raises(InputError, match="an account must be treasury or client:NAME"):
         ledger.deposit("escrow:run", 5, "first")
     assert len(ledger.verify().hashes) == 1

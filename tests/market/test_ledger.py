@@ -19,8 +19,9 @@ from fedprice.market.ledger import Delivered, Ledger, LedgerError, Refused
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
 from fedprice.market.simulation import simulation_key
+from fedprice.market.tariffs import Tariff
 from fedprice.verify import LARGEST
-from tests.market.markets import NEVER, agreed, paying
+from tests.market.markets import NEVER, agreed, at_price, paying
 from tests.market.operations import random_operations
 
 MODEL = "ab" * 32
@@ -55,7 +56,7 @@ def test_skipped_heads_are_not_paid_and_delivered_ones_in_proportion(ledger: Led
     """Tails were paid to whoever skipped its heads: skipping paid."""
     ledger.deposit("treasury", 10_000_000, "start")
     pay = 4_000_001
-    ledger.open_unsigned("run", pay, {"alice": Terms(pay, LEVEL_ONE)}, rounds=7)
+    ledger.open_unsigned("run", pay, {"alice": at_price(pay, LEVEL_ONE)}, rounds=7)
     update = [
         Delivered("ab" * 32, repr(float(gap)), "1") for gap in (4, 1, 1)
     ]  # three heads skipped: the next one counts for four
@@ -113,9 +114,9 @@ def test_again_is_nothing_and_otherwise_is_an_error(ledger: Ledger) -> None:
 def test_no_more_than_there_is(ledger: Ledger) -> None:
     ledger.deposit("treasury", 3_000_000, "start")
     with pytest.raises(LedgerError, match="overdraws treasury: 3000000 micro-units are there, 4"):
-        ledger.open_unsigned("run", 4_000_000, {"alice": Terms(1, LEVEL_ONE)}, rounds=2)
+        ledger.open_unsigned("run", 4_000_000, {"alice": at_price(1, LEVEL_ONE)}, rounds=2)
     with pytest.raises(LedgerError, match=r"promises 11 micro-units; its budget is 10"):
-        ledger.open_unsigned("run", 10, {"alice": Terms(11, LEVEL_ONE)}, rounds=2)
+        ledger.open_unsigned("run", 10, {"alice": at_price(11, LEVEL_ONE)}, rounds=2)
     with pytest.raises(LedgerError, match="has no run 'rum'"):
         ledger.settle("rum")
     assert ledger.balances() == {"treasury": 3_000_000, "world": -3_000_000}
@@ -127,8 +128,8 @@ def test_no_more_than_there_is(ledger: Ledger) -> None:
 
 def test_a_run_that_nobody_signed_takes_no_clients_money(ledger: Ledger) -> None:
     ledger.deposit("client:bob", 50, "own")
-    with pytest.raises(LedgerError, match="price must lie between 0 and"):
-        ledger.open_unsigned("run", 10, {"bob": Terms(-5, LEVEL_ONE)}, rounds=2)
+    with pytest.raises(LedgerError, match="the payment of 'bob' must lie between 0 and"):
+        ledger.open_unsigned("run", 10, {"bob": at_price(-5, LEVEL_ONE)}, rounds=2)
     assert ledger.balance("client:bob") == 50
 
 
@@ -204,13 +205,13 @@ def test_money_stays_within_whole_numbers(ledger: Ledger) -> None:
     for amount in (6, 10**30):
         with pytest.raises(LedgerError, match=r"overdraws world|amount must lie between"):
             ledger.deposit("treasury", amount, "more")
-    ledger.open_unsigned("run", LARGEST - 5, {"a": Terms(LARGEST - 5, LEVEL_ONE)}, rounds=2)
+    ledger.open_unsigned("run", LARGEST - 5, {"a": at_price(LARGEST - 5, LEVEL_ONE)}, rounds=2)
     for r in range(2):
         ledger.record_round("run", r, model=MODEL)
     assert ledger.balance("client:a") == LARGEST - 5
     ledger.verify()
     with pytest.raises(FedpriceError, match="`level` must be a whole number"):
-        Terms(1, LEVEL_ONE + 1)
+        Terms(Tariff.flat(1, LEVEL_ONE), LEVEL_ONE + 1)
 
 
 def test_a_state_is_that_of_the_last_round(ledger: Ledger) -> None:

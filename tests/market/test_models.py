@@ -8,9 +8,8 @@ import pytest
 
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
 from fedprice.market.participation import last_trained, model_of
-from tests.market.markets import agreed, offered, paying, small_market
+from tests.market.markets import agreed, at_price, offered, paying, small_market
 
 MODEL = "ab" * 32
 
@@ -29,7 +28,7 @@ def test_the_model_of_a_run_is_the_one_that_its_clients_got(url: str) -> None:
 def test_the_last_period_with_a_round_counts() -> None:
     ledger = Ledger("sqlite://")
     ledger.deposit("treasury", 100, "first")
-    terms = {"alice": Terms(10, LEVEL_ONE)}
+    terms = {"alice": at_price(10, LEVEL_ONE)}
     ledger.open_unsigned("run", 10, terms, rounds=1)
     assert last_trained(ledger, "run") == "run"
     assert last_trained(ledger, "other") == "other"  # whoever reads it says that it is not there
@@ -48,7 +47,7 @@ def test_runs_without_a_model() -> None:
         with pytest.raises(LedgerError, match=f"run '{period}' has no model yet: none of its"):
             model_of(ledger, period)
     ledger.record_round("begun", 0, model=MODEL)
-    ledger.open_unsigned("unsigned", 10, {"alice": Terms(10, LEVEL_ONE)}, rounds=1)
+    ledger.open_unsigned("unsigned", 10, {"alice": at_price(10, LEVEL_ONE)}, rounds=1)
     ledger.record_round("unsigned", 0, model=MODEL, state={"model": np.zeros(3)})
     for period in ("begun", "unsigned"):
         with pytest.raises(LedgerError, match=f"run '{period}' kept no model: its rounds were"):

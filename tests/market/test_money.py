@@ -12,11 +12,10 @@ from fedprice.market.money import (
     MICRO,
     level_units,
     micro_units,
-    payment_units,
     price_units,
     whole_payments,
 )
-from fedprice.verify import due
+from fedprice.verify import due, tariff_payment
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=50), st.integers(-2, 2))
@@ -31,7 +30,7 @@ def test_whole_payments_add_up_and_none_is_off_by_a_unit(payments: list[float], 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, LEVEL_ONE))
 def test_a_level_earns_exactly_its_payment(payment: int, level: int) -> None:
-    assert payment_units(price_units(payment, level), level) == payment
+    assert tariff_payment([[level, price_units(payment, level)]], level) == payment
 
 
 Round = tuple[bool, bool]  # whether the coin shows heads, and whether an update was accepted
@@ -91,7 +90,9 @@ def test_a_level_is_never_rounded_up(level: float) -> None:
 
 @given(st.integers(-(10**12), 10**12), st.integers(0, LEVEL_ONE))
 def test_payments_are_price_times_level(price: int, level: int) -> None:
-    assert abs(payment_units(price, level) - Fraction(price * level, LEVEL_ONE)) <= Fraction(1, 2)
+    assert abs(
+        tariff_payment([[LEVEL_ONE, price]], level) - Fraction(price * level, LEVEL_ONE)
+    ) <= Fraction(1, 2)
 
 
 def test_bad_numbers() -> None:

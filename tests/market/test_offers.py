@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedprice import InputError
+from fedprice.market.bargain import Bargain
 from fedprice.market.canonical import canonical_bytes, parsed
 from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.ledger import Ledger, LedgerError
@@ -17,14 +18,16 @@ from fedprice.market.offers import (
     Commitment,
     Offer,
     Proposal,
-    Terms,
     check_commitment,
     make_offers,
 )
 from fedprice.market.simulation import simulation_key
+from fedprice.market.tariffs import Tariff
+from fedprice.verify import LARGEST
 from tests.market.markets import (
     SCHEMA,
     agreed,
+    at_price,
     commit,
     conditions,
     offered,
@@ -35,10 +38,10 @@ from tests.market.markets import (
 SERVER, ALICE, BOB = (simulation_key(name) for name in ("server", "client alice", "client bob"))
 CONDITIONS = conditions(Ledger("sqlite://", identity="ab" * 32))
 OFFER = Offer(
-    conditions=CONDITIONS.hash, client="alice", price=-3_000_000, level_cap=LEVEL_ONE // 2,
+    conditions=CONDITIONS.hash, client="alice", tariff=((LEVEL_ONE // 2, -3_000_000),), menu=False,
     level_floor=5, norm_cap="", impact="0.5", coin_hash=secret_hash(bytes(32)),
 )  # fmt: skip
-OFFERS = {"alice": SERVER.sign(OFFER), "bob": SERVER.sign(replace(OFFER, client="bob", price=5))}
+OFFERS = {"alice": SERVER.sign(OFFER), "bob": SERVER.sign(replace(OFFER, client="bob"))}
 
 
 def answer(offer: str = "alice", level: int = 7) -> Commitment:
@@ -69,7 +72,7 @@ def test_refused_with_a_reason(signed: Signed, reason: str) -> None:
         accept(signed)
 
 
-TWO = {"alice": Terms(10, LEVEL_ONE), "bob": Terms(20, LEVEL_ONE)}
+TWO = {"alice": at_price(10, LEVEL_ONE), "bob": at_price(20, LEVEL_ONE)}
 
 
 def test_no_second_commitment_and_none_after_the_others_are_recorded(ledger: Ledger) -> None:
@@ -115,7 +118,9 @@ def test_who_keeps_its_secret_costs_a_set_of_offers_not_a_choice_of_coins(ledger
     with pytest.raises(LedgerError, match="not every client that committed has revealed"):
         bargain.open(50)
     bargain.offer(
-        conditions(ledger, seed=1), {"alice": Proposal(10, LEVEL_ONE, 1)}, "bob is silent"
+        conditions(ledger, seed=1),
+        {"alice": Proposal(Tariff.flat(10, LEVEL_ONE), 1)},
+        "bob is silent",
     )
     commit(bargain, "alice", TWO["alice"])
     bargain.close()
@@ -130,8 +135,6 @@ def test_a_server_that_dies_takes_up_its_bargain(url: str) -> None:
     ledger.deposit("treasury", 100, "start")
     offers = offered(ledger, TWO).offers
     ledger.close()
-    from fedprice.market.bargain import Bargain
-
     ledger = Ledger(url, key=SERVER)
     bargain = Bargain(ledger, SERVER, "run")
     assert bargain.offers == offers
@@ -149,11 +152,56 @@ def test_a_server_that_dies_takes_up_its_bargain(url: str) -> None:
     ledger.close()
 
 
+def test_offers_of_one_set_may_be_made_in_turn(url: str) -> None:
+    """Each is recorded before anybody sees it, and what is not in turn is refused."""
+    ledger = Ledger(url)
+    ledger.deposit("treasury", 100, "start")
+    bargain = offered(ledger, {"bob": TWO["bob"]})
+    bargain.offer(conditions(ledger, rounds=7), {"bob": Proposal(TWO["bob"].tariff, 1)}, "again")
+    commit(bargain, "bob", TWO["bob"])
+
+    def record(turn: int, *, run: str = "run", dropped: str = "", **other: object) -> None:
+        all_ = conditions(ledger, rounds=7, **other)  # type: ignore[arg-type]
+        made = make_offers(SERVER, all_, {"alice": Proposal(TWO["alice"].tariff, 1)})
+        ledger.record_offers(
+            run, 2, all_.text, [*made.values()], {dropped: "x"} if dropped else {}, turn
+        )
+
+    with pytest.raises(LedgerError, match="turn must be 2; found 3"):
+        record(3)
+    with pytest.raises(LedgerError, match="its conditions are not those of the first turn"):
+        record(2, seed=1)
+    with pytest.raises(LedgerError, match="only the first turn drops earlier offers"):
+        record(2, dropped="bob")
+    with pytest.raises(LedgerError, match="there are no such offers"):
+        record(2, run="other")
+    same = conditions(ledger, rounds=7)
+    made = make_offers(SERVER, same, {"bob": Proposal(TWO["bob"].tariff, 1)})
+    with pytest.raises(LedgerError, match="what the offer to 'bob' replaces must be"):
+        ledger.record_offers("run", 2, same.text, [*made.values()], {}, 2)
+    with pytest.raises(LedgerError, match="'bob' is offered something twice"):
+        bargain.offer_next({"bob": Proposal(TWO["bob"].tariff, 1)})
+    bargain.offer_next({"alice": Proposal(TWO["alice"].tariff, 1)})
+    assert list(Bargain(ledger, SERVER, "run").offers) == ["bob", "alice"]
+    commit(bargain, "alice", TWO["alice"])
+    bargain.close()
+    with pytest.raises(LedgerError, match="commitments to these offers were recorded before"):
+        record(3)
+    reveal(bargain)
+    assert list(bargain.open(50).deals) == ["bob", "alice"]
+    run = ledger.verify().runs["run"]
+    assert (list(run.clients), run.attempts) == (["bob", "alice"], 2)
+    taken_up = Bargain(Ledger("sqlite://"), SERVER, "run")
+    with pytest.raises(InputError, match="no set of offers was begun"):
+        taken_up.offer_next({"alice": Proposal(TWO["alice"].tariff, 1)})
+    ledger.close()
+
+
 def test_offers_that_come_to_nothing_leave_a_trace_and_end(ledger: Ledger) -> None:
     ledger.deposit("treasury", 100, "start")
     bargain = offered(ledger, TWO)
     for _ in range(4):
-        proposals = {"alice": Proposal(10, LEVEL_ONE, 1)}
+        proposals = {"alice": Proposal(Tariff.flat(10, LEVEL_ONE), 1)}
         bargain.offer(conditions(ledger, seed=bargain.attempt), proposals, "bob did not pay")
     with pytest.raises(LedgerError, match="a run takes at most 5 sets of offers"):
         bargain.offer(conditions(ledger, seed=9), proposals, "once more")
@@ -220,9 +268,18 @@ def test_signed_by_the_right_key_but_of_no_form(value: object) -> None:
         ({"client": ""}, "`client` must be 1 to 200 printable"),
         ({"client": " alice"}, "without spaces around"),
         ({"client": "e\u0301"}, "`client` must be 1 to 200 printable"),
-        ({"price": 1.5}, "`price` must be a whole number"),
-        ({"price": True}, "`price` must be a whole number"),
-        ({"level_cap": LEVEL_ONE + 1}, "`level_cap` must be a whole number"),
+        ({"tariff": ((LEVEL_ONE, 1.5),)}, "each block of `tariff` must be"),
+        ({"tariff": ((LEVEL_ONE, True),)}, "each block of `tariff` must be"),
+        ({"tariff": ((LEVEL_ONE + 1, 1),)}, "each block of `tariff` must be"),
+        ({"tariff": ((0, 1),)}, "each block of `tariff` must be"),
+        ({"tariff": ((9, 1), (9, 2))}, "each block of `tariff` must be"),
+        ({"tariff": ((9, LARGEST + 1),)}, "each block of `tariff` must be"),
+        ({"tariff": ((9, 1, 2),)}, "each block of `tariff` must be"),
+        ({"tariff": (9, 1)}, "each block of `tariff` must be"),
+        ({"tariff": ()}, "`tariff` must have 1 to 256 blocks"),
+        ({"tariff": "91"}, "`tariff` must have 1 to 256 blocks"),
+        ({"tariff": tuple((n, 1) for n in range(5, 262))}, "`tariff` must have 1 to 256 blocks"),
+        ({"menu": 1}, "`menu` must be true or false"),
         ({"level_floor": 0}, "`level_floor` must be a whole number from 1"),
         ({"level_floor": LEVEL_ONE}, "`level_floor` must be a whole number from 1"),
         ({"norm_cap": "nan"}, "`norm_cap` must be a decimal number"),
@@ -285,11 +342,13 @@ def test_every_offer_has_its_own_coins() -> None:
     other = conditions(Ledger("sqlite://", identity="cd" * 32))
     again = conditions(Ledger("sqlite://", identity="ab" * 32), seed=1)
     found = [
-        make_offers(SERVER, all_, {"alice": Proposal(price, LEVEL_ONE, 1)})["alice"]
+        make_offers(SERVER, all_, {"alice": Proposal(Tariff.flat(price, LEVEL_ONE), 1)})["alice"]
         .open(Offer, SERVER.public)
         .coin_hash
         for all_, price in ((CONDITIONS, 1), (CONDITIONS, 2), (other, 1), (again, 1))
     ]
     assert len(set(found)) == 4
-    same = make_offers(SERVER, CONDITIONS, {"alice": Proposal(1, LEVEL_ONE, 1)})["alice"]
+    same = make_offers(SERVER, CONDITIONS, {"alice": Proposal(Tariff.flat(1, LEVEL_ONE), 1)})[
+        "alice"
+    ]
     assert same.open(Offer, SERVER.public).coin_hash == found[0]

@@ -38,6 +38,17 @@ def half_even(amount: Fraction) -> int:
     return down + (rest > Fraction(1, 2) or (rest == Fraction(1, 2) and down % 2 == 1))
 
 
+def exact_payment(tariff: list[list[int]], level: Fraction) -> Fraction:
+    """Return what the blocks of a tariff pay together, before it is rounded."""
+    total, start = Fraction(0), Fraction(0)
+    for block, price in tariff:
+        end = Fraction(block, ONE)
+        if level > start:
+            total += price * (min(level, end) - start)
+        start = end
+    return total
+
+
 def check(entries: list[Any]) -> int:
     """Compute a run of one set of offers again; return how many rounds were compared."""
     by_kind = {e.content["kind"]: e for e in entries if e.content["kind"] != "round"}
@@ -52,7 +63,7 @@ def check(entries: list[Any]) -> int:
     mixed = hashlib.sha256(b"fedprice coin mix\0" + bytes.fromhex(roster) + together + b"\0")
     total = sum(own["samples"] for own in commitments.values())
     payment = {
-        name: half_even(Fraction(offers[name]["price"] * own["level"], ONE))
+        name: half_even(exact_payment(offers[name]["tariff"], Fraction(own["level"], ONE)))
         for name, own in commitments.items()
     }
     heads = dict.fromkeys(commitments, 0)

@@ -16,14 +16,13 @@ from fedprice.market.canonical import canonical_bytes
 from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE, micro_units
-from fedprice.market.offers import Terms
 from fedprice.market.periods import Periods, measured_norms, next_period, period_number, run_of
 from fedprice.market.simulation import simulate_market
 from fedprice.market.updates import SLACK, norm_cap
 from fedprice.rounds import History, Momentum, Plain, ServerStep
 from fedprice.rounds.loop import Round, Rounds
 from fedprice.verify import VerificationError, check_entries, check_export
-from tests.market.markets import NAMES, ROUNDS, small_outcome, small_task
+from tests.market.markets import NAMES, ROUNDS, at_price, small_outcome, small_task
 from tests.market.test_verify import Entries, resigned
 
 FIRST, SECOND = 5, ROUNDS - 5
@@ -185,14 +184,14 @@ def test_the_names_of_periods_are_enforced(run: str, follows: str, message: str)
     assert ledger.verify().hashes == before  # no money came in, either
     if not follows:
         with pytest.raises(LedgerError, match="cannot have this name"):
-            ledger.open_unsigned(run, 0, {"alice": Terms(0, LEVEL_ONE)}, rounds=1)
+            ledger.open_unsigned(run, 0, {"alice": at_price(0, LEVEL_ONE)}, rounds=1)
     ledger.close()
 
 
 def test_names_with_signs_are_names() -> None:
     ledger = Ledger("sqlite://", identity=IDENTITY)
     for name in ("#2", "a#b", "a#", "a#2b"):
-        ledger.open_unsigned(name, 0, {"alice": Terms(0, LEVEL_ONE)}, rounds=1)
+        ledger.open_unsigned(name, 0, {"alice": at_price(0, LEVEL_ONE)}, rounds=1)
     assert list(ledger.verify().runs) == ["#2", "a#b", "a#", "a#2b"]
     ledger.close()
 
@@ -223,7 +222,7 @@ def test_only_a_settled_period_is_followed() -> None:
 
 def test_a_period_of_another_model_is_refused() -> None:
     ledger = Ledger("sqlite://", identity=IDENTITY)
-    ledger.open_unsigned("bare", 0, {"alice": Terms(0, LEVEL_ONE)}, rounds=1)
+    ledger.open_unsigned("bare", 0, {"alice": at_price(0, LEVEL_ONE)}, rounds=1)
     ledger.record_round("bare", 0, model="0" * 64)
     ledger.settle("bare")
     with pytest.raises(InputError, match="period 'bare' kept no model to go on from"):

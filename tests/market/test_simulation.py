@@ -16,7 +16,7 @@ from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units
 from fedprice.market.offers import Offer, chosen_level
 from fedprice.market.run import MarketRun
 from fedprice.market.simulation import simulate_market
-from fedprice.market.terms import budgeted_terms, least_levels
+from fedprice.market.terms import budgeted_tariffs, least_levels
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing.subset import subset
 from tests.market.markets import (
@@ -236,12 +236,12 @@ def test_whole_numbers_of_any_outcome() -> None:
             value=small.clients.value * scale, ids=NAMES,
         )  # fmt: skip
         outcome = solve(Game(clients, bound=small.bound, budget=budget))
-        terms = budgeted_terms(outcome, federation.samples)
-        left = micro_units(budget) - sum(own.payment for own in terms)
+        offers = budgeted_tariffs(outcome)
+        left = micro_units(budget) - sum(own.payment(own.cap) for own in offers)
         assert 0 <= left <= 2 * max(scale * MICRO / LEVEL_ONE * 50, 0.5)  # a step of the levels
-        for own, level, price in zip(terms, outcome.levels, outcome.prices, strict=True):
-            assert own.level / LEVEL_ONE == pytest.approx(level, abs=2**-31)
-            assert own.price / MICRO == pytest.approx(price, rel=1e-4)
+        for own, level, price in zip(offers, outcome.levels, outcome.prices, strict=True):
+            assert own.cap / LEVEL_ONE == pytest.approx(level, abs=2**-31)
+            assert own.blocks[0][1] / MICRO == pytest.approx(price, rel=1e-4)
 
 
 def test_least_levels_are_the_floors_of_the_game_rounded_down() -> None:
@@ -250,15 +250,14 @@ def test_least_levels_are_the_floors_of_the_game_rounded_down() -> None:
     floored = solve(replace(game, clients=game.clients.with_max_weight(0.9)))
     floors = least_levels(floored)
     for floor, exact, own in zip(
-        floors, floored.game.clients.level_min, budgeted_terms(floored, small_federation().samples),
-        strict=True,
-    ):  # fmt: skip
-        assert floor == level_units(float(exact)) <= own.level
+        floors, floored.game.clients.level_min, budgeted_tariffs(floored), strict=True
+    ):
+        assert floor == level_units(float(exact)) <= own.cap
     nothing = replace(game.clients, grad_norm=np.array([0.0, 2, 2, 2]), value=np.zeros(4))
     bought = solve(replace(game, clients=nothing))
     assert least_levels(bought) == [1] * 4  # nobody is weighed by 1/0
     assert bought.levels[0] == 0
-    assert budgeted_terms(bought, small_federation().samples)[0].level == 1
+    assert budgeted_tariffs(bought)[0].cap == 1
 
 
 def test_what_is_no_market() -> None:
@@ -267,10 +266,10 @@ def test_what_is_no_market() -> None:
     own = Scheme("own", SCHEMES["uniform"].function, posts_prices=False)
     for biased in (solve(outcome.game, scheme="subset"), subset(outcome.game), own(outcome.game)):
         with pytest.raises(InputError, match=f"'{biased.scheme}' offers no prices, so it is no"):
-            budgeted_terms(biased, federation.samples)
+            budgeted_tariffs(biased)
     poor = Game(outcome.game.clients, bound=outcome.game.bound, budget=-1e9)
     with pytest.raises(InputError, match="infeasible"):
-        budgeted_terms(solve(poor, scheme="uniform"), federation.samples)
+        budgeted_tariffs(solve(poor, scheme="uniform"))
 
 
 @pytest.mark.parametrize(
@@ -332,11 +331,12 @@ def test_a_client_may_choose_less() -> None:
     """Whoever would rather join less than the cap does, and is paid for that."""
     federation = small_federation()
     outcome = small_outcome(federation)
-    offers = budgeted_terms(outcome, federation.samples)
+    offers = budgeted_tariffs(outcome)
     for own, cost, level in zip(offers, outcome.game.clients.cost, outcome.levels, strict=True):
-        if own.price > 0:
+        price = own.blocks[0][1]
+        if price > 0:
             all_ = conditions(Ledger("sqlite://"))
-            offer = Offer(all_.hash, "a", own.price, LEVEL_ONE, 1, "", "0", "0" * 64)
+            offer = Offer(all_.hash, "a", ((LEVEL_ONE, price),), False, 1, "", "0", "0" * 64)
             chosen = chosen_level(offer, all_, cost=2 * cost, value=0.0)
-            assert chosen / LEVEL_ONE == pytest.approx(own.price / MICRO / (4 * cost), rel=1e-6)
+            assert chosen / LEVEL_ONE == pytest.approx(price / MICRO / (4 * cost), rel=1e-6)
             assert chosen / LEVEL_ONE < level

@@ -16,7 +16,7 @@ from fedprice.market import states
 from fedprice.market.database import states as table
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
+from tests.market.markets import at_price
 
 MODEL = "ab" * 32
 
@@ -24,7 +24,7 @@ MODEL = "ab" * 32
 def opened(url: str, rounds: int = 9) -> Ledger:
     ledger = Ledger(url)
     ledger.deposit("treasury", 10**7, "first")
-    ledger.open_unsigned("run", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=rounds)
+    ledger.open_unsigned("run", 10**7, {"alice": at_price(10**7, LEVEL_ONE)}, rounds=rounds)
     return ledger
 
 
@@ -76,7 +76,7 @@ def test_a_state_replaces_the_last_one_whatever_its_size(url: str) -> None:
     """Parts that are no longer needed go away, and those of another run stay."""
     ledger = opened(url)
     ledger.deposit("treasury", 10**7, "second")
-    ledger.open_unsigned("other", 10**7, {"alice": Terms(10**7, LEVEL_ONE)}, rounds=1)
+    ledger.open_unsigned("other", 10**7, {"alice": at_price(10**7, LEVEL_ONE)}, rounds=1)
     ledger.record_round("other", 0, model=MODEL, state=awkward())
     sizes = [10, 3 * states.PART, 3 * states.PART, states.PART + 8, 80, 0, 2 * states.PART]
     for r, size in enumerate(sizes):
@@ -128,10 +128,11 @@ import numpy as np
 from fedprice.market.database import states as table
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.offers import Terms
+from fedprice.market.tariffs import Tariff
 size = int(sys.argv[2])
 ledger = Ledger(sys.argv[1])
 ledger.deposit("treasury", 10**7, "first")
-ledger.open_unsigned("run", 10**7, {"alice": Terms(10**7, 2**32)}, rounds=2)
+ledger.open_unsigned("run", 10**7, {"alice": Terms(Tariff.flat(10**7, 2**32), 2**32)}, rounds=2)
 model = np.random.default_rng(0).standard_normal(size)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before, seconds = peak(), []

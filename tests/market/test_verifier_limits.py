@@ -22,7 +22,6 @@ import fedprice.verify
 from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Delivered, Ledger, Refused
 from fedprice.market.messages import Signed, SigningKey
-from fedprice.market.offers import Terms
 from fedprice.market.payouts import Reversal, Rotation, Withdrawal
 from fedprice.verify import (
     GENESIS,
@@ -38,6 +37,7 @@ from fedprice.verify import (
     secret_hash,
 )
 from tests.market.honest import Market, hash_of, honest_market, key_for, text_of
+from tests.market.markets import at_price
 
 PROGRAM = Path(fedprice.verify.__file__)
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def chained(contents: Iterable[dict[str, Any]], *, valid: Any = check_signed) ->
         yield canonical(entry | {"signature": ""}) + "\n"
 
 
-BEGIN = {"kind": "begin", "of": [], "format": 2, "ledger": "1" * 64, "server": "", "unit": "EUR"}
+BEGIN = {"kind": "begin", "of": [], "format": 3, "ledger": "1" * 64, "server": "", "unit": "EUR"}
 
 
 def deposits() -> Iterator[dict[str, Any]]:
@@ -229,7 +229,7 @@ def test_control_characters_in_units_are_refused(unit: str, tmp_path: Path) -> N
     ["\x1b]0;x\x07", "two\nlines", "\u202eabc", " alice", "alice ", "", "e\u0301", "x" * 201, 5],
 )
 def test_control_characters_in_names_are_refused(name: Any, tmp_path: Path) -> None:
-    terms = [[name, 0, LEVEL_ONE, 1]]
+    terms = [[name, [[LEVEL_ONE, 0]], LEVEL_ONE, 1]]
     run = {"kind": "open", "of": ["run"], "rounds": 1, "budget": 0, "terms": terms}
     move = {"kind": "deposit", "of": [f"client:{name}", "x"], "amount": 1}
     named = {"kind": "open", "of": [name], "rounds": 1, "budget": 0, "terms": []}
@@ -290,7 +290,7 @@ def test_an_endless_pipe_of_good_entries_is_left(monkeypatch: pytest.MonkeyPatch
 
 
 def unsigned_run(clients: int, rounds: int) -> list[dict[str, Any]]:
-    terms = [[f"c{n}", 1000, LEVEL_ONE // 2, 1] for n in range(clients)]
+    terms = [[f"c{n}", [[LEVEL_ONE, 1000]], LEVEL_ONE // 2, 1] for n in range(clients)]
     opened = {"kind": "open", "of": ["run"], "rounds": rounds, "budget": 500 * clients}
     empty: dict[str, Any] = {"joined": {}, "refused": {}, "model": "0" * 64, "state": False}
     return [
@@ -320,8 +320,8 @@ def signed_run(clients: int, rounds: int) -> list[dict[str, Any]]:
     offers, commitments = [], {}
     for n, name in enumerate(names):
         offer = {
-            "kind": "Offer", "conditions": sheet, "client": name, "price": 1000,
-            "level_cap": LEVEL_ONE // 2, "level_floor": 1, "norm_cap": "", "impact": "0",
+            "kind": "Offer", "conditions": sheet, "client": name, "menu": False,
+            "tariff": [[LEVEL_ONE // 2, 1000]], "level_floor": 1, "norm_cap": "", "impact": "0",
             "coin_hash": secret_hash(mine), "replaces": "",
         }  # fmt: skip
         own = {
@@ -392,6 +392,29 @@ def test_time_is_linear_in_clients_and_rounds(
     assert calls[1] < 2.1 * calls[0]
     assert calls[2] < 2.1 * calls[0]
     assert max(seconds) < 3.5 * seconds[0]
+
+
+class Unread(dict[str, Any]):
+    """Knows what is in it, and cannot be looked through."""
+
+    def __iter__(self) -> Iterator[str]:
+        raise AssertionError("it was looked through")
+
+
+def test_time_is_linear_in_turns() -> None:
+    """A turn that looked through all turns before it took hours where there were many."""
+    begin, _, offered, *_ = signed_run(3, 1)
+    *first, last = offered["offers"]
+    books = Books(valid=lambda *_: True)
+    for content in (begin, offered | {"offers": first}):
+        books.expect(content)[1]()
+        books.hashes.append("")
+    made = books.offered["run"]
+    made.offers = Unread(made.offers)
+    books.expect(offered | {"of": ["run", 1, 2], "offers": [last]})[1]()
+    assert (made.turns, len(made.offers)) == (2, 3)
+    with pytest.raises(VerificationError, match="is offered something twice"):
+        books.expect(offered | {"of": ["run", 1, 3], "offers": [last]})
 
 
 def test_a_hundred_thousand_clients_are_checked() -> None:
@@ -499,6 +522,10 @@ def odd_receipts(market: Market) -> dict[str, tuple[bytes, str]]:
         "a receipt by somebody else": (line(mallory, **receipt), "not by the server"),
         "another receipt": (line(server, **receipt), "the ledger has"),
         "a receipt of no round": (line(server, **receipt | {"round": 99}), "has nothing"),
+        "a round that has too many digits": (
+            line(server, **receipt | {"round": 10**4300 - 1}),
+            none,
+        ),
         "control characters": (line(server, **receipt | {"client": "\x1b\n" * 500}), "has nothing"),
         "another roster": (
             line(server, kind="Roster", **roster, commitment="6" * 64),
@@ -550,26 +577,26 @@ def test_unsigned_money_needs_a_flag(tmp_path: Path) -> None:
     assert (code, len(said)) == (4, 1)
     assert "without its owner's signature: a withdrawal of client:alice" in said[0]
     assert verify(path, "--unsigned")[0] == 0
-    ledger.open_unsigned("run", 1000, {"alice": Terms(10, LEVEL_ONE)}, rounds=2)
+    ledger.open_unsigned("run", 1000, {"alice": at_price(10, LEVEL_ONE)}, rounds=2)
     code, said, _ = verify(written())
     assert code == 4
     assert "and 1 more" in said[0]
     code, said, _ = verify(path, "--unsigned")
     assert code == 0
     assert any("NOBODY SIGNED" in line for line in said)
-    with pytest.raises(FedpriceError, match="price must lie between 0"):
-        ledger.open_unsigned("debts", 1000, {"alice": Terms(-10, LEVEL_ONE)}, rounds=2)
+    with pytest.raises(FedpriceError, match="the payment of 'alice' must lie between 0"):
+        ledger.open_unsigned("debts", 1000, {"alice": at_price(-10, LEVEL_ONE)}, rounds=2)
     ledger.verify()
 
 
 def test_an_unsigned_run_with_negative_prices_never_verifies() -> None:
     first = [json.loads(line) for line in chained([BEGIN])]
-    terms = [["alice", -10, LEVEL_ONE, 1]]
+    terms = [["alice", [[LEVEL_ONE, -10]], LEVEL_ONE, 1]]
     content = {"kind": "open", "of": ["run"], "rounds": 1, "budget": 0, "terms": terms}
     posted = [["client:alice", -10], ["escrow:run", 10]]
     entry = {"number": 2, "content": content, "postings": posted, "signature": ""}
     entry["hash"] = chained_hash(first[0]["hash"], 2, canonical(content), canonical(posted))
-    with pytest.raises(VerificationError, match="price must lie between 0"):
+    with pytest.raises(VerificationError, match="the payment of 'alice' must lie between 0"):
         check_entries([*first, entry])
 
 
@@ -652,19 +679,19 @@ ODD_CALLS: dict[str, Callable[[Ledger], object]] = {
     "a huge budget": lambda ledger: ledger.open_unsigned("x", 1 << 70, {}, rounds=1),
     "a budget that is not there": lambda ledger: ledger.open_unsigned("x", 10**9, {}, rounds=1),
     "more promised than the budget": lambda ledger: ledger.open_unsigned(
-        "x", 1, {"alice": Terms(100, LEVEL_ONE)}, rounds=1
+        "x", 1, {"alice": at_price(100, LEVEL_ONE)}, rounds=1
     ),
     "a client whose name is a number": lambda ledger: ledger.open_unsigned(
         "x",
         0,
-        {5: Terms(0, 1)},  # type: ignore[dict-item]
+        {5: at_price(0, 1)},  # type: ignore[dict-item]
         rounds=1,
     ),
     "a client whose name has control characters": lambda ledger: ledger.open_unsigned(
-        "x", 0, {"\x1b": Terms(0, 1)}, rounds=1
+        "x", 0, {"\x1b": at_price(0, 1)}, rounds=1
     ),
     "a client that pays unsigned": lambda ledger: ledger.open_unsigned(
-        "x", 0, {"alice": Terms(-1000, LEVEL_ONE)}, rounds=1
+        "x", 0, {"alice": at_price(-1000, LEVEL_ONE)}, rounds=1
     ),
     "opening without offers": lambda ledger: ledger.open_run(
         "x", 0, attempt=1, secrets={"alice": (ZERO, ZERO)}
@@ -724,7 +751,7 @@ def written() -> Ledger:
     ledger = Ledger("sqlite://")
     ledger.deposit("treasury", 1_000_000, "x")
     ledger.deposit("client:carol", 10, "x")
-    terms = {"alice": Terms(1_000_000, LEVEL_ONE, 1), "bob": Terms(0, 0, 1)}
+    terms = {"alice": at_price(1_000_000, LEVEL_ONE, 1), "bob": at_price(0, 0, 1)}
     ledger.open_unsigned("run", 1_000_000, terms, rounds=1000)
     return ledger
 
@@ -753,7 +780,7 @@ def test_a_ledger_writes_no_line_that_its_verifier_would_not_read(
     ledger = Ledger("sqlite://")
     for limit, most in (("LONGEST_LINE", 1000), ("MOST_VALUES", 200)):
         monkeypatch.setattr(f"fedprice.market.ledger.{limit}", most)
-        terms = {"," * 30 + str(n): Terms(0, LEVEL_ONE, 1) for n in range(20)}
+        terms = {"," * 30 + str(n): at_price(0, LEVEL_ONE, 1) for n in range(20)}
         with pytest.raises(FedpriceError, match="is too large to be verified"):
             ledger.open_unsigned("run", 0, terms, rounds=1)
         monkeypatch.undo()

@@ -19,10 +19,16 @@ import fedprice.verify
 from fedprice.market.export import export
 from fedprice.market.ledger import Ledger
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
 from fedprice.market.simulation import simulation_key
-from fedprice.verify import VerificationError, check_entries, check_export, describe, head_text
-from tests.market.markets import ROUNDS, small_market
+from fedprice.verify import (
+    MOST_BLOCKS,
+    VerificationError,
+    check_entries,
+    check_export,
+    describe,
+    head_text,
+)
+from tests.market.markets import ROUNDS, at_price, small_market
 
 TODAY = datetime.date(2026, 1, 2)
 Entries = list[dict[str, Any]]
@@ -125,8 +131,38 @@ def change_commitment(entries: Entries, **change: Any) -> None:
     own[0] = canonical(json.loads(own[0]) | change)
 
 
+@pytest.mark.parametrize(
+    ("tariff", "reason"),
+    [
+        ([], "1 to 256 blocks"),
+        ([[n + 1, 1] for n in range(MOST_BLOCKS + 1)], "1 to 256 blocks"),
+        ("55", "1 to 256 blocks"),
+        ([[LEVEL_ONE, 2**62 + 1]], "price of a tariff's block must lie between"),
+        ([[LEVEL_ONE, 1.0]], "price of a tariff's block must lie between"),
+        ([[LEVEL_ONE + 1, 1]], "end of a tariff's block must lie between 1 and"),
+        ([[0, 1]], "end of a tariff's block must lie between 1 and"),
+        ([[5, 1], [5, 1]], "end of a tariff's block must lie between 6 and"),
+        ([[5, 1], [4, 1]], "end of a tariff's block must lie between 6 and"),
+        ([[True, 1]], "end of a tariff's block must lie between"),
+        ([[5]], "not of the form"),
+        ([[5, 1, 1]], "not of the form"),
+        ([5], "not of the form"),
+    ],
+)
+def test_what_is_no_tariff_does_not_verify(entries: Entries, tariff: Any, reason: str) -> None:
+    change_offer(entries, tariff=tariff)
+    with pytest.raises(VerificationError, match=rf"entry [0-9]+ \(offer run 1\).*{reason}"):
+        check_entries(resigned(entries))
+
+
+def test_a_menu_is_true_or_false(entries: Entries) -> None:
+    change_offer(entries, menu=1)
+    with pytest.raises(VerificationError, match="menu of the offer to 'alice' must be 'true or f"):
+        check_entries(resigned(entries))
+
+
 def raise_price(entries: Entries) -> None:
-    change_offer(entries, price=10**9)
+    change_offer(entries, tariff=[[LEVEL_ONE, 10**9]])
 
 
 def raise_level(entries: Entries) -> None:
@@ -274,7 +310,7 @@ def huge_amount(entries: Entries) -> None:
         (other_weight, "weight of .* must be"),
         (other_base, "signature of the update of .* is not valid"),
         (other_ledger, "message must be"),
-        (old_format, "is of format 1; this verifier knows 2"),
+        (old_format, "is of format 1; this verifier knows 3"),
         (pay_more, "posting must be"),
         (pay_another, "posting must be"),
         (skip_a_round, r"\(round 2 of run 'run'\): it does not follow: 0 of"),
@@ -371,7 +407,7 @@ def test_money_without_a_signature_does_not_verify_by_itself(tmp_path: Path) -> 
     """It ended with 0 where nobody had signed."""
     ledger, path = Ledger("sqlite://"), tmp_path / "market.jsonl"
     ledger.deposit("treasury", 10, "first")
-    ledger.open_unsigned("run", 10, {"alice": Terms(10, LEVEL_ONE)}, rounds=1)
+    ledger.open_unsigned("run", 10, {"alice": at_price(10, LEVEL_ONE)}, rounds=1)
     ledger.record_round("run", 0, model="0" * 64)
     export(ledger, path, date=TODAY)
     assert fedprice.verify.main([str(path)]) == 4

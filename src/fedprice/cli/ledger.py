@@ -40,7 +40,8 @@ ledger = typer.Typer(
 
 LEDGER_HELP = "sqlite:///FILE, postgresql+psycopg://…, or an SQLite file."
 SHOWN = 20  # rounds of a statement on screen
-NOTE_WIDTH = 60
+LONG = ("note", "tariff")  # columns of text, which are wrapped
+LONG_WIDTH = 60
 
 LedgerUrl = Annotated[
     str, typer.Option("--ledger", metavar="URL", envvar="FEDPRICE_LEDGER", help=LEDGER_HELP)
@@ -171,7 +172,9 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
         measured = opened.metrics(run)
     state = "settled" if found.settled else "open"
     title = f"{run}: {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
-    _send(rows, format_, title, delivery)
+    plain = rows["tariff"].null_count() == rows.height  # prices alone
+    shown = [name for name in rows.columns if not (plain and name == "tariff")]
+    _send(rows, format_, title, delivery, shown)
     if format_ is options.Format.TABLE:
         stdout().print(f"model {found.model or 'as it was'}", markup=False)
         for line in (str(own) for own in measured if own.round == measured[-1].round):
@@ -420,8 +423,8 @@ def _table(rows: pl.DataFrame, title: str) -> RenderableType:
         table.add_column(
             name.replace("_", "\n"),
             justify="right" if kind.is_numeric() else "left",
-            no_wrap=name != "note",
-            max_width=NOTE_WIDTH if name == "note" else None,
+            no_wrap=name not in LONG,
+            max_width=LONG_WIDTH if name in LONG else None,
         )
     for row in rows.iter_rows():
         table.add_row(*(Text(safe(_cell(value))) for value in row))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -10,9 +11,10 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, json_text
+from fedprice.cli.extras import require_extras
 from fedprice.errors import InputError, precision_error
 from fedprice.game import LARGEST_EXPONENT, best_level, break_even, profit_at
-from fedprice.pricing.display import facts_table, number
+from fedprice.pricing.display import facts_table, number, safe
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,18 +23,59 @@ __all__ = ["respond"]
 
 
 def respond(
-    price: Annotated[float, typer.Option(help="The price offered, per unit of level.")],
     cost: Annotated[float, typer.Option(help="What joining every round would cost you.")],
     value: Annotated[float, typer.Option(help="What one unit less of loss is worth to you.")],
+    price: Annotated[
+        float | None, typer.Option(help="The price offered, per unit of level.")
+    ] = None,
     impact: Annotated[
-        float, typer.Option(help="Your impact α a² G² / R, as the server states it.")
-    ],
+        float | None, typer.Option(help="Your impact α a² G² / R, as the server states it.")
+    ] = None,
+    offer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of price and impact: the receipts that your client keeps; the last offer "
+            "in them counts.",
+        ),
+    ] = None,
     exponent: options.Exponent = 2.0,
-    level_max: Annotated[float, typer.Option(help="The highest level you can offer.")] = 1.0,
+    level_max: Annotated[
+        float | None, typer.Option(help="The highest level you can offer; by default 1.")
+    ] = None,
+    plot: options.PlotFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
+    force: options.Force = False,
 ) -> None:
-    """Answer an offer: your best level, what it earns, and below which price you would pay."""
-    _check(price, cost, value, impact, exponent, level_max)
+    """Answer an offer: your best level and what it earns.
+
+    For a price, also below which price you would pay; for an offer, also what other levels earn.
+    """
+    _check(cost=cost, value=value, exponent=exponent)
+    alone = {"--price": price, "--impact": impact, "--level-max": level_max}
+    if offer is not None:
+        if odd := [option for option, given in alone.items() if given is not None]:
+            raise InputError(f"{odd[0]} does not go together with --offer, which has it; drop one.")
+        _respond_to_offer(offer, cost, value, exponent, Delivery(None, plot, format_, force))
+        return
+    if price is None or impact is None:
+        raise InputError("give both --price and --impact, or --offer FILE.")
+    if plot is not None:
+        raise InputError("--plot draws the levels of an offer; give --offer FILE.")
+    level_max = 1.0 if level_max is None else level_max
+    _check(price=price, impact=impact, level_max=level_max)
+    _respond_to_price(price, cost, value, impact, exponent, level_max, Delivery(format=format_))
+
+
+def _respond_to_price(
+    price: float,
+    cost: float,
+    value: float,
+    impact: float,
+    exponent: float,
+    level_max: float,
+    delivery: Delivery,
+) -> None:
     value_impact = value * impact
     with np.errstate(all="ignore"):
         level = float(best_level(price, cost, value_impact, exponent, level_max))
@@ -76,21 +119,90 @@ def respond(
 
     import polars as pl
 
-    Delivery(format=format_).send(
+    delivery.send(
         pl.DataFrame([answer]), to_json=lambda: json_text(response=answer), to_screen=screen
     )
 
 
-def _check(
-    price: float, cost: float, value: float, impact: float, exponent: float, level_max: float
+def _respond_to_offer(
+    path: Path, cost: float, value: float, exponent: float, delivery: Delivery
 ) -> None:
-    for option, given, holds, rule in (
-        ("--price", price, math.isfinite(price), "a finite number"),
-        ("--cost", cost, 0 < cost < math.inf, "above 0"),
-        ("--value", value, 0 <= value < math.inf, "a finite number, at least 0"),
-        ("--impact", impact, 0 <= impact < math.inf, "a finite number, at least 0"),
-        ("--exponent", exponent, 1 < exponent <= LARGEST_EXPONENT, f"in (1, {LARGEST_EXPONENT:g}]"),
-        ("--level-max", level_max, 0 < level_max <= 1, "in (0, 1]"),
-    ):
-        if not holds:
-            raise InputError(f"{option} must be {rule}; got {given}.")
+    require_extras("market")
+    import polars as pl
+
+    from fedprice.market.money import LEVEL_ONE
+    from fedprice.market.offers import chosen_level
+    from fedprice.market.responses import draw_levels, earnings, levels_shown, read_offer
+
+    offer, conditions = read_offer(path)
+    with np.errstate(all="ignore"):
+        chosen = chosen_level(offer, conditions, cost=cost, value=value, cost_exponent=exponent)
+        rows = earnings(
+            offer,
+            conditions,
+            levels_shown(offer, chosen),
+            cost=cost,
+            value=value,
+            cost_exponent=exponent,
+        ).with_columns(chosen=pl.col("level") == chosen / LEVEL_ONE)
+    if not all(map(math.isfinite, rows.drop("chosen").to_numpy().ravel())):
+        raise precision_error("the best level")
+    (best,) = rows.filter("chosen").drop("chosen").rows(named=True)
+    answer = {
+        "run": conditions.run,
+        "client": offer.client,
+        "rounds": conditions.run_rounds,
+        "unit": conditions.unit,
+        **best,
+    }
+
+    def screen() -> RenderableType:
+        from rich import box
+        from rich.console import Group
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
+
+        facts = facts_table(
+            escape(safe(f"{offer.client}: answer to the offer of run {conditions.run}")),
+            [
+                ("offered", f"{offer.pays} for {conditions.rounds} rounds, in {conditions.unit}"),
+                ("least level", number(offer.level_floor / LEVEL_ONE)),
+                ("best level", f"{number(best['level'])} of the rounds"),
+                ("profit", f"{number(best['profit'])} in money"),
+                ("utility", f"{number(best['utility'])}, with what your absence costs the model"),
+            ],
+        )
+        title = f"what each level would earn in the whole run of {conditions.run_rounds} rounds"
+        table = Table(box=box.SIMPLE)
+        for name in rows.columns[:-1]:
+            table.add_column(name, justify="right")
+        for *row, is_best in rows.iter_rows():
+            table.add_row(*map(number, row), style="bold" if is_best else "")
+        return Group(facts, Text(title, style="italic"), table)
+
+    delivery.send(
+        rows,
+        to_json=lambda: json_text(response=answer, levels=rows),
+        to_screen=screen,
+        to_figure=lambda: draw_levels(
+            offer, conditions, cost=cost, value=value, cost_exponent=exponent
+        ),
+    )
+
+
+_RULES = {
+    "price": (math.isfinite, "a finite number"),
+    "cost": (lambda given: 0 < given < math.inf, "above 0"),
+    "value": (lambda given: 0 <= given < math.inf, "a finite number, at least 0"),
+    "impact": (lambda given: 0 <= given < math.inf, "a finite number, at least 0"),
+    "exponent": (lambda given: 1 < given <= LARGEST_EXPONENT, f"in (1, {LARGEST_EXPONENT:g}]"),
+    "level_max": (lambda given: 0 < given <= 1, "in (0, 1]"),
+}
+
+
+def _check(**options: float) -> None:
+    for name, given in options.items():
+        holds, rule = _RULES[name]
+        if not holds(given):
+            raise InputError(f"--{name.replace('_', '-')} must be {rule}; got {given}.")

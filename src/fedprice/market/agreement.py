@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from fedprice.errors import InputError
 from fedprice.market.canonical import digest, parsed
 from fedprice.market.coins import coin_mix, roster_hash
-from fedprice.market.messages import ModelSchema, Signed
+from fedprice.market.messages import ModelSchema, RefusedError, Signed
 from fedprice.market.offers import Commitment, Conditions, Offer, Opening, Terms
 
 if TYPE_CHECKING:
@@ -43,15 +43,18 @@ class Deal:
 
     @property
     def terms(self) -> Terms:
-        """Price, level and samples."""
-        return Terms(self.offered.price, self.committed.level, self.committed.samples)
+        """Tariff, level and samples."""
+        return Terms(self.offered.pays, self.committed.level, self.committed.samples)
 
 
 def conditions_of(text: str) -> Conditions:
-    """Return the conditions that a text stands for."""
-    return Conditions(
-        **{name: part for name, part in parsed(text.encode()).items() if name != "kind"}
-    )
+    """Return the conditions that a text stands for, or refuse what is none."""
+    try:
+        return Conditions(
+            **{name: part for name, part in parsed(text.encode()).items() if name != "kind"}
+        )
+    except (TypeError, AttributeError) as error:  # other fields than it should have
+        raise RefusedError("its conditions cannot be read.") from error
 
 
 def signed_commitment(text: str, signature: str) -> Signed:
@@ -88,14 +91,14 @@ class Agreement:
         opened = ledger.opening(run)
         if opened is None or "attempt" not in opened:
             raise InputError(f"run {run!r} was opened without an agreement, or not at all.")
-        offered = ledger.find("offer", run, opened["attempt"])
+        offered = ledger.offers(run, opened["attempt"])
         committed = ledger.find("commit", run, opened["attempt"])
         if offered is None or committed is None:
             raise InputError(f"run {run!r} has no offers and commitments.")
-        conditions = conditions_of(offered["conditions"])
+        conditions = conditions_of(offered[0])
         server = bytes.fromhex(conditions.server)
         deals = {}
-        for text, signature in offered["offers"]:
+        for text, signature in offered[1]:
             offer = Signed(text.encode(), bytes.fromhex(signature), server)
             client = offer.open(Offer, server).client
             if client not in opened["secrets"]:
@@ -136,7 +139,7 @@ class Agreement:
 
     @cached_property
     def terms(self) -> dict[str, Terms]:
-        """Price, level and samples of each client."""
+        """Tariff, level and samples of each client."""
         return {client: deal.terms for client, deal in self.deals.items()}
 
     @cached_property

@@ -66,15 +66,17 @@ class Bargain:
         self.dropped: dict[str, str] = {}
         self._commitments: dict[str, tuple[Signed, Commitment]] = {}
         self._secrets: dict[str, bytes] = {}
+        self._replaced: dict[str, str] = {}
+        self._turn = 0  # of the offers that were made here
         self._committed = False
         self._signers = {key.public}  # one name per key
         for attempt in range(1, MOST_ATTEMPTS + 1):
-            if (offered := ledger.find("offer", run, attempt)) is None:
+            if (offered := ledger.offers(run, attempt)) is None:
                 break
-            self.attempt, self.conditions = attempt, conditions_of(offered["conditions"])
+            self.attempt, self.conditions = attempt, conditions_of(offered[0])
             server = bytes.fromhex(self.conditions.server)
             self.offers = {}
-            for text, signature in offered["offers"]:
+            for text, signature in offered[1]:
                 signed = Signed(text.encode(), bytes.fromhex(signature), server)
                 self.offers[signed.open(Offer, server).client] = signed
         if self.attempt and (found := ledger.find("commit", run, self.attempt)) is not None:
@@ -100,15 +102,36 @@ class Bargain:
         why
             Why earlier offers are dropped.
         """
-        replaced = {client: signed.hash for client, signed in self.offers.items()}
+        self._replaced = {client: signed.hash for client, signed in self.offers.items()}
         dropped = dict.fromkeys(self.offers, why)
-        offers = make_offers(self.key, conditions, proposals, replaced)
+        offers = make_offers(self.key, conditions, proposals, self._replaced)
         self.ledger.record_offers(
             self.run, self.attempt + 1, conditions.text, list(offers.values()), dropped
         )
         self.attempt, self.conditions, self.offers = self.attempt + 1, conditions, offers
+        self._turn = 1
         self.dropped, self._commitments, self._secrets = {}, {}, {}
         self._committed, self._signers = False, {self.key.public}
+
+    def offer_next(self, proposals: Mapping[str, Proposal]) -> None:
+        """Record more offers of the same set, made after others were answered.
+
+        Only for the set that `offer` began here: a bargain that was taken up from the ledger, with
+        clients that were not asked yet, begins another set.
+        """
+        if self.conditions is None or not self._turn:
+            raise InputError("no set of offers was begun; call `offer`.")
+        offers = make_offers(self.key, self.conditions, proposals, self._replaced)
+        self.ledger.record_offers(
+            self.run, self.attempt, self.conditions.text, list(offers.values()), {}, self._turn + 1
+        )
+        self._turn += 1
+        self.offers |= offers
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the commitments are recorded."""
+        return self._committed
 
     @property
     def wants(self) -> list[str]:
@@ -155,13 +178,13 @@ class Bargain:
 
     @property
     def terms(self) -> dict[str, Terms]:
-        """Price, level and samples of those who committed and are not dropped."""
+        """Tariff, level and samples of those who committed and are not dropped."""
         found = {}
         for client, signed in self.offers.items():
             if client in self._commitments and client not in self.dropped:
                 offer: Offer = signed.open(Offer, signed.key)
                 own = self._commitments[client][1]
-                found[client] = Terms(offer.price, own.level, own.samples)
+                found[client] = Terms(offer.pays, own.level, own.samples)
         return found
 
     def unwilling_payers(self) -> list[str]:
@@ -170,8 +193,8 @@ class Bargain:
         for client, signed in self.offers.items():
             offer: Offer = signed.open(Offer, signed.key)
             there = client in self._commitments and client not in self.dropped
-            if offer.price < 0 and not (
-                there and self._commitments[client][1].level == offer.level_cap
+            if offer.pays.is_income and not (
+                there and self._commitments[client][1].level == offer.pays.cap
             ):
                 found.append(client)
         return found

@@ -43,7 +43,7 @@ __all__ = [
     "states",
 ]
 
-SCHEMA = "fedprice_0003"  # the newest migration
+SCHEMA = "fedprice_0004"  # the newest migration
 _SCHEMA_LOCK = 0x66656470  # any number, the same for all: who creates the tables on PostgreSQL
 _MIGRATIONS = Path(__file__).parent / "migrations"
 

@@ -135,10 +135,11 @@ class Ledger:
     Examples
     --------
     >>> from fedprice.market.offers import Terms
+    >>> from fedprice.market.tariffs import Tariff
     >>> ledger = Ledger("sqlite://")
     >>> ledger.deposit("treasury", 10_000_000, "first")
     True
-    >>> terms = {"alice": Terms(8_000_000, 2**31)}
+    >>> terms = {"alice": Terms(Tariff.flat(8_000_000, 2**31), 2**31)}
     >>> ledger.open_unsigned("run-1", 5_000_000, terms, rounds=4)
     >>> for r in range(4):  # alice draws heads twice, and misses once
     ...     missed = ["alice"] if r in (0, 1) else []
@@ -339,6 +340,7 @@ class Ledger:
         conditions: str,
         offers: Sequence[Signed],
         dropped: Mapping[str, str],
+        turn: int = 1,
     ) -> None:
         """Record the offers of a run, before anybody sees them.
 
@@ -350,6 +352,8 @@ class Ledger:
             The text of what they have in common, and each of them.
         dropped
             Why the offers of the attempt before are dropped, by client.
+        turn
+            Offers of one set that are made one after another are recorded in turns, counted from 1.
         """
         require_name("run", run)
         content = {
@@ -357,7 +361,7 @@ class Ledger:
             "offers": [[own.text, own.signature.hex()] for own in offers],
             "dropped": {client: plain_reason(why) for client, why in dropped.items()},
         }
-        self._write("offer", [run, attempt], content)
+        self._write("offer", [run, attempt, *([turn] if turn > 1 else [])], content)
 
     def record_commitments(
         self, run: str, attempt: int, commitments: Mapping[str, Signed], dropped: Mapping[str, str]
@@ -434,7 +438,10 @@ class Ledger:
         content = {
             "rounds": rounds,
             "budget": budget,
-            "terms": [[name, own.price, own.level, own.samples] for name, own in terms.items()],
+            "terms": [
+                [name, [*map(list, own.tariff.blocks)], own.level, own.samples]
+                for name, own in terms.items()
+            ],
         }
         self._write("open", [run], content)
 
@@ -630,6 +637,25 @@ class Ledger:
         """Return what an entry says: its kind, and what of; None if there is none."""
         with self._reading() as connection:
             return find(connection, [kind, *of])
+
+    def offers(self, run: str, attempt: int) -> tuple[str, list[tuple[str, str]]] | None:
+        """Return a set of offers, all turns of it; None if there is none.
+
+        Returns
+        -------
+        conditions
+            The text of what they have in common.
+        offers
+            The text and the signature of each, in the order in which they were made.
+        """
+        first = found = self.find("offer", run, attempt)
+        offers: list[tuple[str, str]] = []
+        turn = 1
+        while found is not None:
+            offers += [(text, signature) for text, signature in found["offers"]]
+            turn += 1
+            found = self.find("offer", run, attempt, turn)
+        return None if first is None else (first["conditions"], offers)
 
     def opening(self, run: str) -> dict[str, Any] | None:
         """Return the entry that opened a run, or None if there is none."""

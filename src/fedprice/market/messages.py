@@ -304,4 +304,6 @@ def require_number(message: Any, name: str, least: int, most: int) -> None:
     """Refuse a field that is not a whole number within limits."""
     value = getattr(message, name)
     if type(value) is not int or not least <= value <= most:
-        raise InputError(f"`{name}` must be a whole number from {least} to {most}; got {value!r}.")
+        raise InputError(
+            f"`{name}` must be a whole number from {least} to {most}; got {value!r:.40}."
+        )

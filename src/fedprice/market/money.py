@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
-from fedprice.verify import LEVEL_ONE, payment_units
+from fedprice.verify import LEVEL_ONE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,6 @@ __all__ = [
     "level_units",
     "micro_units",
     "money",
-    "payment_units",
     "price_units",
     "whole_payments",
 ]
@@ -98,7 +97,7 @@ def price_units(payment: int, level: int) -> int:
     --------
     >>> price_units(333_334, level_units(0.7))
     476191
-    >>> payment_units(476_191, level_units(0.7))
+    >>> round(Fraction(476_191 * level_units(0.7), LEVEL_ONE))
     333334
     """
     return round(Fraction(payment * LEVEL_ONE, level)) if level else 0

@@ -1,19 +1,21 @@
 """Offers and commitments: what binds the server and a client, signed by both.
 
 The server signs an `Offer` under the `Conditions` that all offers of a period share; the client
-answers with a signed `Commitment` to that very offer, with a level of its own choosing between the
-least one and the cap. When all have answered, the server signs a `Roster` for each, and the client
-reveals its coin secret. All are canonical JSON, so that there is one text to hash and to sign, and
-money and levels are whole numbers, so that there is nothing to round.
+answers with a signed `Commitment` to that very offer, with a level of its own choosing among those
+that the tariff pays for. When all have answered, the server signs a `Roster` for each, and the
+client reveals its coin secret. All are canonical JSON, so that there is one text to hash and to
+sign, and money and levels are whole numbers, so that there is nothing to round.
 """
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fedprice.game import best_level, profit_at
+import numpy as np
+
 from fedprice.market.canonical import canonical_bytes, digest
 from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.messages import (
@@ -27,11 +29,14 @@ from fedprice.market.messages import (
     require_text,
     require_unit,
 )
-from fedprice.market.money import LEVEL_ONE, MICRO, level_units, payment_units
-from fedprice.verify import LARGEST as MOST_MONEY
+from fedprice.market.money import LEVEL_ONE, MICRO, level_units
+from fedprice.market.tariffs import Tariff
+from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from fedprice.arrays import FloatArray
 
 __all__ = [
     "FOREVER",
@@ -50,6 +55,7 @@ __all__ = [
     "fresh_nonce",
     "make_offers",
     "norm_text",
+    "run_tariffs",
 ]
 
 FOREVER = 253_402_300_799  # the last second of the year 9999, for offers of simulations
@@ -135,11 +141,14 @@ class Offer:
         Hash of what all offers of the period have in common.
     client
         To whom.
-    price
-        Micro-units per unit of level, for the whole period; negative if the client pays.
-    level_cap, level_floor
-        The level that the server has budgeted for, and the least that it takes, in multiples of
-        2⁻³².
+    tariff
+        What each level is paid for the whole period. For each block, the level at which it ends, in
+        multiples of 2⁻³², and its price in micro-units per unit of level; a client pays where that
+        is negative. The last end is the highest level that is paid for.
+    menu
+        Whether only the ends of blocks may be committed to.
+    level_floor
+        The least level that the server takes.
     norm_cap
         The largest norm of an update that is accepted, as a decimal number; empty for any.
     impact
@@ -152,8 +161,8 @@ class Offer:
 
     conditions: str
     client: str
-    price: int
-    level_cap: int
+    tariff: tuple[tuple[int, int], ...]
+    menu: bool
     level_floor: int
     norm_cap: str
     impact: str
@@ -164,9 +173,13 @@ class Offer:
         require_text(self, "client")
         require_hash(self, "conditions", "coin_hash", *(["replaces"] if self.replaces else []))
         require_decimal(self, "impact", *(["norm_cap"] if self.norm_cap != "" else []))
-        require_number(self, "price", -MOST_MONEY, MOST_MONEY)
-        require_number(self, "level_cap", 1, LEVEL_ONE)
-        require_number(self, "level_floor", 1, self.level_cap)
+        object.__setattr__(self, "tariff", self.pays.blocks)  # a message has lists
+        require_number(self, "level_floor", 1, self.pays.cap)
+
+    @cached_property
+    def pays(self) -> Tariff:
+        """What each level is paid."""
+        return Tariff(self.tariff, self.menu)
 
 
 @dataclass(frozen=True)
@@ -253,25 +266,24 @@ class Terms:
 
     Attributes
     ----------
-    price, level
-        In micro-units per unit of level; in multiples of 2⁻³².
+    tariff, level
+        What each level is paid, and the level that was chosen, in multiples of 2⁻³².
     samples
         How many samples the client has: its share in the model.
     """
 
-    price: int
+    tariff: Tariff
     level: int
     samples: int = 1
 
     def __post_init__(self) -> None:
-        require_number(self, "price", -MOST_MONEY, MOST_MONEY)
-        require_number(self, "level", 0, LEVEL_ONE)
+        require_number(self, "level", 0, self.tariff.cap)
         require_number(self, "samples", 0, 1 << 53)
 
     @property
     def payment(self) -> int:
         """What the client earns in all if it keeps its word; negative if it pays."""
-        return payment_units(self.price, self.level)
+        return self.tariff.payment(self.level)
 
 
 @dataclass(frozen=True)
@@ -280,14 +292,13 @@ class Proposal:
 
     Attributes
     ----------
-    price, level_cap, level_floor
-        As in an `Offer`.
+    tariff, level_floor
+        What each level is paid, and the least level that is taken.
     impact, norm_cap
         k, and the largest norm of an update; None for any.
     """
 
-    price: int
-    level_cap: int
+    tariff: Tariff
     level_floor: int
     impact: float = 0.0
     norm_cap: float | None = None
@@ -317,8 +328,8 @@ def make_offers(
         offer = Offer(
             conditions=conditions.hash,
             client=client,
-            price=own.price,
-            level_cap=own.level_cap,
+            tariff=own.tariff.blocks,
+            menu=own.tariff.menu,
             level_floor=own.level_floor,
             norm_cap="" if own.norm_cap is None else f"{own.norm_cap:.6g}",
             impact=repr(float(own.impact)),
@@ -341,8 +352,8 @@ def chosen_level(
 ) -> int:
     """Return the level, in multiples of 2⁻³², that suits a client best, as far as the offer goes.
 
-    Where the cap is worth less than a micro-unit less than the best level, the client takes the
-    cap: money knows nothing smaller.
+    Where the end of a block is worth less than a micro-unit less than the best level, the client
+    takes the end, and of several such ends the highest: money knows nothing smaller.
 
     Parameters
     ----------
@@ -358,25 +369,36 @@ def chosen_level(
     >>> all_ = Conditions(
     ...     zero, zero, "run", "", 9, 9, "EUR", schema, zero, zero, "1", 10, zero, FOREVER
     ... )
-    >>> offer = Offer(all_.hash, "alice", 8_000_000, 1 << 30, 1, "", "0.1", zero)
-    >>> chosen_level(offer, all_, cost=10.0, value=0.0) / LEVEL_ONE  # at 0.4 the cap binds
+    >>> blocks = ((1 << 30, 8_000_000), (1 << 32, 4_000_000))
+    >>> offer = Offer(all_.hash, "alice", blocks, False, 1, "", "0.1", zero)
+    >>> chosen_level(offer, all_, cost=10.0, value=0.0) / LEVEL_ONE  # 8 is too much, 4 too little
     0.25
     >>> chosen_level(offer, all_, cost=20.0, value=0.0) / LEVEL_ONE
     0.19999999995343387
     """
-    # The price of a period, as if the whole run were paid so.
-    price = offer.price / MICRO * (conditions.run_rounds / conditions.rounds)
-    cap = offer.level_cap / LEVEL_ONE
-    value_impact = value * float(offer.impact)
-    best = float(best_level(price, cost, value_impact, cost_exponent))
+    tariffs, value_impact = run_tariffs(offer, conditions), value * float(offer.impact)
+    own, floor = (np.array([cost]), np.array([value_impact])), offer.level_floor / LEVEL_ONE
+    best = free = tariffs.best_levels(*own, cost_exponent)
+    if free < floor:
+        best = tariffs.best_levels(*own, cost_exponent, level_min=floor)
 
-    def utility(level: float) -> float:
-        own = value_impact / level if value_impact else 0.0
-        return profit_at(level, price, cost, cost_exponent) - own
+    def utility(levels: FloatArray) -> FloatArray:
+        (paid,) = tariffs.payments(levels[None])
+        lost = value_impact / levels if value_impact else 0.0
+        return paid - cost * levels**cost_exponent - lost  # type: ignore[no-any-return]
 
-    if best < cap and utility(best) - utility(cap) >= 1 / MICRO:
-        return max(level_units(best), offer.level_floor)
-    return offer.level_cap
+    (ends,) = tariffs.ends
+    as_good = ends[(ends > best) & (utility(free) - utility(ends) < 1 / MICRO)]
+    if as_good.size:
+        return level_units(float(as_good[-1]))
+    return max(level_units(float(best[0])), offer.level_floor)
+
+
+def run_tariffs(offer: Offer, conditions: Conditions) -> Tariffs:
+    """Return what an offer pays, in units of money, as if its whole run were paid so."""
+    ends, prices = np.array(offer.tariff, np.float64).T
+    periods = conditions.run_rounds / conditions.rounds
+    return Tariffs(ends[None] / LEVEL_ONE, prices[None] / MICRO * periods, offer.menu)
 
 
 def answer(
@@ -402,8 +424,10 @@ def check_commitment(offer: Signed, signed: Signed, key: bytes) -> Commitment:
         raise RefusedError("it answers another offer.")
     if commitment.key != key.hex():
         raise RefusedError("it names another key than the one that signed it.")
-    if commitment.level > offered.level_cap:
+    if commitment.level > offered.pays.cap:
         raise RefusedError("its level is above the cap of the offer.")
     if commitment.level < offered.level_floor:
         raise RefusedError("its level is below the least one of the offer.")
+    if offered.menu and commitment.level not in offered.pays.ends:
+        raise RefusedError("its level is not one of the offer's menu.")
     return commitment

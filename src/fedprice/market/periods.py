@@ -8,18 +8,24 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fedprice.errors import InputError
+from fedprice.market.agreement import Agreement
+from fedprice.market.money import LEVEL_ONE
+from fedprice.market.offers import run_tariffs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fedprice.market.ledger import Ledger
+    from fedprice.tariff import Tariffs
 
 __all__ = [
+    "Answer",
     "Period",
     "Periods",
+    "answers_in",
     "is_finished",
     "measured_norms",
     "next_period",
@@ -146,6 +152,25 @@ class Periods:
         return parts + [min(each, left - done) for done in range(0, left, each)]
 
 
+class Answer(NamedTuple):
+    """What a client was offered for a period, and the level that it chose.
+
+    Attributes
+    ----------
+    tariff
+        What the offer pays, in one row, as if the whole run were paid so.
+    impact, floor
+        What the offer says of the client's impact, and the least level that it allows.
+    level
+        What the client committed to.
+    """
+
+    tariff: Tariffs
+    impact: float
+    floor: float
+    level: float
+
+
 @dataclass(frozen=True)
 class Period:
     """A period that is to be priced, and what is known before it.
@@ -163,6 +188,9 @@ class Period:
     tried
         The same with updates that were refused for their norm, each counted as the cap that it
         exceeded: what the caps of the period are made from.
+    answers
+        Returns what clients were offered and chose in the periods before, by client; few pricings
+        ask for it.
     """
 
     number: int
@@ -172,6 +200,7 @@ class Period:
     spent: int = 0
     norms: Mapping[str, float] = field(default_factory=dict)
     tried: Mapping[str, float] = field(default_factory=dict)
+    answers: Callable[[], Mapping[str, Sequence[Answer]]] = dict
 
     @classmethod
     def after(cls, ledger: Ledger, before: Sequence[str], plan: Sequence[int]) -> Self:
@@ -185,6 +214,7 @@ class Period:
             spent=spent_in(ledger, before),
             norms=measured_norms(ledger, before),
             tried=measured_norms(ledger, before, refused=True),
+            answers=lambda: answers_in(ledger, before),
         )
 
     def budget(self, total: int) -> int:
@@ -228,6 +258,27 @@ def measured_norms(
                     squares.setdefault(client, []).append(float(norm) ** 2)
         norms |= {client: (sum(own) / len(own)) ** 0.5 for client, own in squares.items()}
     return norms
+
+
+def answers_in(ledger: Ledger, periods: Iterable[str]) -> dict[str, list[Answer]]:
+    """Return what clients were offered in some periods and chose, by client.
+
+    Only what was agreed on counts: whoever declined or did not reveal its secret is not in it.
+    """
+    answers: dict[str, list[Answer]] = {}
+    for period in periods:
+        agreement = Agreement.load(ledger, period)
+        for client, deal in agreement.deals.items():
+            offer = deal.offered
+            answers.setdefault(client, []).append(
+                Answer(
+                    run_tariffs(offer, agreement.conditions),
+                    float(offer.impact),
+                    offer.level_floor / LEVEL_ONE,
+                    deal.committed.level / LEVEL_ONE,
+                )
+            )
+    return answers
 
 
 def rounds_before(ledger: Ledger, period: str) -> int:

@@ -226,10 +226,13 @@ def fund_run(bargain: Bargain, budget: int) -> None:
     ledger, terms = bargain.ledger, bargain.terms
     if bargain.is_over or sum(own.payment for own in terms.values()) > budget:
         return  # it is open, or cannot be opened
-    again = bargain.attempt > 1  # other terms may need another amount
-    reference = f"{bargain.run}, offers {bargain.attempt}" if again else bargain.run
-    if budget > 0:
-        ledger.deposit("treasury", budget, bargain.run)
+    # Other terms may need another amount, and what was paid in for earlier ones is still there.
+    sets = range(2, bargain.attempt + 1)
+    *earlier, reference = [bargain.run, *(f"{bargain.run}, offers {n}" for n in sets)]
+    deposits = [ledger.find("deposit", "treasury", own) for own in earlier]
+    missing = budget - sum(own["amount"] for own in deposits if own)
+    if missing > 0:
+        ledger.deposit("treasury", missing, reference)
     for name, own in terms.items():
         if own.payment < 0:
             ledger.deposit(f"client:{name}", -own.payment, reference)

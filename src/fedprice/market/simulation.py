@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 from contextlib import closing
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from fedprice.market.bargain import Bargain
 from fedprice.market.coins import own_secret
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
-from fedprice.market.money import micro_units
 from fedprice.market.offers import (
     FOREVER,
     Conditions,
@@ -35,7 +33,7 @@ from fedprice.market.offers import (
 from fedprice.market.participation import market_rounds, state_after
 from fedprice.market.periods import require_period, rounds_before
 from fedprice.market.run import MarketRun, fund_run
-from fedprice.market.terms import budgeted_terms, largest_weight, least_levels
+from fedprice.market.terms import largest_weight, least_levels, offered_tariffs
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.rounds.aggregation import aggregator_of, usual_aggregator
 from fedprice.rounds.server_step import Plain
@@ -52,6 +50,7 @@ if TYPE_CHECKING:
     from fedprice.learning.task import Updates
     from fedprice.pricing import Outcome
     from fedprice.rounds import Aggregator, History, ServerStep
+    from fedprice.tariff import Tariffs
 
 __all__ = ["agree", "simulate_market", "simulation_key", "simulation_nonce"]
 
@@ -62,6 +61,7 @@ def simulate_market(
     *,
     ledger: Ledger | str,
     run: str,
+    tariffs: Tariffs | None = None,
     rounds: int | None = None,
     follows: str = "",
     seed: int = 0,
@@ -74,7 +74,7 @@ def simulate_market(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> History:
-    """Offer an outcome's prices, train from whoever joins, and pay; go on if the run was begun.
+    """Offer prices or tariffs, train from whoever joins, and pay; go on if the run was begun.
 
     Parameters
     ----------
@@ -83,6 +83,9 @@ def simulate_market(
     ledger, run
         Where to record, a ledger or its URL or file, and under which name. The server and payers
         bring in what they need.
+    tariffs
+        What to offer instead of the outcome's prices, one tariff per client. Each client answers
+        with the level that suits it best; what all could choose is budgeted.
     rounds
         Rounds under this agreement, at most those of the outcome's game: a period of fewer rounds
         pays that share. By default all of them.
@@ -115,10 +118,10 @@ def simulate_market(
     if not isinstance(ledger, Ledger):
         with closing(Ledger(ledger)) as opened:
             return simulate_market(
-                task, outcome, ledger=opened, run=run, rounds=rounds, follows=follows, seed=seed,
-                aggregator=aggregator, server_step=server_step, delivery=delivery,
-                norm_cap=norm_cap, clock=clock, evaluate_every=evaluate_every, threads=threads,
-                progress=progress,
+                task, outcome, ledger=opened, run=run, tariffs=tariffs, rounds=rounds,
+                follows=follows, seed=seed, aggregator=aggregator, server_step=server_step,
+                delivery=delivery, norm_cap=norm_cap, clock=clock, evaluate_every=evaluate_every,
+                threads=threads, progress=progress,
             )  # fmt: skip
     total = outcome.game.bound.rounds
     rounds = total if rounds is None else rounds
@@ -141,13 +144,12 @@ def simulate_market(
         aggregator = aggregator_of(outcome.aggregator)
     aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
     initial = task.layout.own(task.initial)
-    budget = int(Fraction(micro_units(outcome.game.budget) * rounds, total))
     agreement = agree(
         ledger,
         outcome,
         server,
         keys,
-        budget=budget,
+        tariffs=tariffs,
         samples=task.samples,
         norm_cap=norm_cap,
         conditions=Conditions(
@@ -215,26 +217,20 @@ def agree(
     keys: dict[str, SigningKey],
     *,
     conditions: Conditions,
-    budget: int,
     samples: npt.NDArray[Any],
+    tariffs: Tariffs | None = None,
     norm_cap: float = math.inf,
 ) -> Agreement:
-    """Post the offers of an outcome, let each client answer for itself, and open the run.
+    """Post an outcome's prices or tariffs, let each client answer for itself, and open the run.
 
     The server and payers bring in what they need.
     """
     game, names = outcome.game, list(keys)
-    priced = budgeted_terms(outcome, samples, rounds=conditions.rounds)
+    offered, budget = offered_tariffs(outcome, tariffs, conditions.rounds)
     proposals = {
-        name: Proposal(
-            terms.price,
-            terms.level,
-            floor,
-            impact,
-            None if math.isinf(norm_cap) else norm_cap,
-        )
-        for name, terms, floor, impact in zip(
-            names, priced, least_levels(outcome), game.impact.tolist(), strict=True
+        name: Proposal(tariff, floor, impact, None if math.isinf(norm_cap) else norm_cap)
+        for name, tariff, floor, impact in zip(
+            names, offered, least_levels(outcome), game.impact.tolist(), strict=True
         )
     }
     bargain = Bargain(ledger, server, conditions.run)

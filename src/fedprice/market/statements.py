@@ -8,10 +8,11 @@ import polars as pl
 
 from fedprice.errors import InputError, nearest
 from fedprice.market.money import LEVEL_ONE, money
+from fedprice.market.tariffs import Tariff
 
 if TYPE_CHECKING:
     from fedprice.market.ledger import Entry, Ledger
-    from fedprice.verify import Books, Run
+    from fedprice.verify import Books, Client, Run
 
 __all__ = ["clients_of", "postings_of", "runs_of", "statement_of"]
 
@@ -70,7 +71,8 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
     where learning rate and local steps are known: for SGD without momentum, and models without
     batch normalisation. `declared` compares the two where both are there: "below shown", or "far
     above shown" if the ratio of declared to shown is more than four times the fleet's median. It is
-    a hint, not a proof, since honest clients differ, too.
+    a hint, not a proof, since honest clients differ, too. `tariff` says in words what was offered
+    where that was more than one `price`.
     """
     found, whole = ledger.verified()
     if run not in found.runs:
@@ -91,7 +93,7 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
         rows.append(
             {
                 "client": name,
-                "price": money(own.price),
+                "price": money(own.tariff[0][1]) if _is_price(own) else None,
                 "level": own.level / LEVEL_ONE,
                 "agreed": money(own.payment),
                 "heads": own.heads,
@@ -102,11 +104,13 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
                 "update_norm": _root_mean_square(norms[name]),
                 "grad_norm": float(own.grad_norm) if own.grad_norm else None,
                 "shown": _root_mean_square(shown[name]),
+                "tariff": None if _is_price(own) else str(_tariff(own)),
             }
         )
     schema = {"client": pl.String, "price": MONEY, "level": pl.Float64, "agreed": MONEY}
     schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
     schema |= {"paid": MONEY} | dict.fromkeys(("update_norm", "grad_norm", "shown"), pl.Float64)
+    schema |= {"tariff": pl.String}
     return _compared(pl.DataFrame(rows, schema=schema)), report
 
 
@@ -211,11 +215,17 @@ def _event(content: dict[str, Any], client: str, books: Books) -> tuple[str, str
 def _offered(run: Run, client: str) -> str:
     """Return what a client was offered for a period, and chose."""
     own = run.clients[client]
-    offered = f"offered a price of {money(own.price)}"
-    if run.signed:
-        offered += f" up to level {own.level_cap / LEVEL_ONE:.6f}"
     chose = f"chose level {own.level / LEVEL_ONE:.6f}"
-    return f"{offered} for {run.rounds} rounds, {chose}"
+    return f"offered {_tariff(own)} for {run.rounds} rounds, {chose}"
+
+
+def _tariff(client: Client) -> Tariff:
+    return Tariff(tuple((end, price) for end, price in client.tariff), client.menu)
+
+
+def _is_price(client: Client) -> bool:
+    """Return whether a client was offered one price for every level up to an end."""
+    return len(client.tariff) == 1 and not client.menu
 
 
 def postings_of(chain: list[Entry]) -> pl.DataFrame:

@@ -1,9 +1,9 @@
-"""From an outcome to terms in whole numbers: what is offered, to the micro-unit."""
+"""From an outcome to what is offered, in whole numbers: tariffs, budget, floors, largest weight."""
 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedprice.clients import LARGEST_WEIGHT
 from fedprice.errors import InputError
@@ -14,25 +14,57 @@ from fedprice.market.money import (
     price_units,
     whole_payments,
 )
-from fedprice.market.offers import Terms
+from fedprice.market.tariffs import Tariff, whole_tariffs
 from fedprice.pricing import Status
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from fedprice.pricing import Outcome
+    from fedprice.tariff import Tariffs
 
-__all__ = ["budgeted_terms", "largest_weight", "least_levels"]
+__all__ = ["budgeted_tariffs", "largest_weight", "least_levels", "offered_tariffs"]
 
 
-def budgeted_terms(
-    outcome: Outcome,
-    samples: npt.NDArray[Any],
-    *,
-    rounds: int | None = None,
-    budget: int | None = None,
-) -> list[Terms]:
-    """Return an outcome in whole numbers: its levels as caps, its prices to the micro-unit.
+def offered_tariffs(
+    outcome: Outcome, tariffs: Tariffs | None, rounds: int
+) -> tuple[list[Tariff], int]:
+    """Return what to offer each client for a period, and what the period may cost in micro-units.
+
+    Without tariffs, an outcome's prices up to its levels are offered, and the budget is the
+    period's share of its game's. Clients choose their levels from tariffs on their own, so the
+    budget is then the sum of the largest payments that they can choose.
+
+    Parameters
+    ----------
+    outcome
+        The levels that are expected, with the game that has the clients and their floors.
+    tariffs
+        What to offer for a whole run; None for the outcome's prices.
+    rounds
+        Rounds of the period, of all rounds of the outcome's game.
+    """
+    share = Fraction(rounds, outcome.game.bound.rounds)
+    if tariffs is None:
+        budget = int(micro_units(outcome.game.budget) * share)
+        return budgeted_tariffs(outcome, rounds=rounds, budget=budget), budget
+    if len(tariffs) != len(outcome.levels):
+        raise InputError(
+            f"`tariffs` must have {len(outcome.levels)} rows, one per client; got {len(tariffs)}."
+        )
+    found = whole_tariffs(tariffs, share)
+    floors = least_levels(outcome)
+    for n, (own, floor) in enumerate(zip(found, floors, strict=True)):
+        if floor > own.cap:
+            raise InputError(
+                f"the tariff of client {outcome.game.clients.ids[n]!r} must end at its least level "
+                f"of {floor / LEVEL_ONE:.6g} or above; got {own.cap / LEVEL_ONE:.6g}."
+            )
+    return found, sum(own.most(floor) for own, floor in zip(found, floors, strict=True))
+
+
+def budgeted_tariffs(
+    outcome: Outcome, *, rounds: int | None = None, budget: int | None = None
+) -> list[Tariff]:
+    """Return an outcome in whole numbers: one price per client, up to its level.
 
     Payments at the caps add up exactly to what the outcome spends in these rounds, at most the
     budget.
@@ -41,8 +73,6 @@ def budgeted_terms(
     ----------
     outcome
         What is offered for a whole run.
-    samples
-        The clients' numbers of samples.
     rounds
         Rounds of the period, of all rounds of the outcome's game; by default all.
     budget
@@ -68,8 +98,8 @@ def budgeted_terms(
         for price, cap in zip(outcome.prices, caps, strict=True)
     )
     return [
-        Terms(price_units(payment, cap), cap, int(own))
-        for payment, cap, own in zip(whole_payments(exact, most), caps, samples, strict=True)
+        Tariff.flat(price_units(payment, cap), cap)
+        for payment, cap in zip(whole_payments(exact, most), caps, strict=True)
     ]
 
 

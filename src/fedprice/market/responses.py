@@ -1,0 +1,154 @@
+"""A client's view of an offer that it kept: what each level would earn, and which one is best."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from fedprice.errors import InputError
+from fedprice.market.agreement import conditions_of
+from fedprice.market.messages import RefusedError, Signed
+from fedprice.market.money import LEVEL_ONE
+from fedprice.market.offers import Conditions, Offer, chosen_level, run_tariffs
+from fedprice.plots import COLORS, new_figure
+from fedprice.verify import LONGEST_LINE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matplotlib.figure import Figure
+
+    from fedprice.arrays import FloatArray
+
+__all__ = ["draw_levels", "earnings", "levels_shown", "read_offer"]
+
+STEPS = 10  # levels of a table, besides the ends of as many blocks
+
+
+def read_offer(path: Path) -> tuple[Offer, Conditions]:
+    """Return the last offer in a client's file of receipts, and the conditions that it is under.
+
+    Each line is JSON with `content`, `signature` and `key`, as a `Client` with `receipts` keeps
+    them and `fedprice verify --receipts` takes them.
+    """
+    offers, conditions = [], {}
+    try:
+        with path.open("rb") as file:
+            for line in iter(lambda: file.readline(LONGEST_LINE), b""):
+                stored = json.loads(line)
+                text, signature, key = (stored[name] for name in ("content", "signature", "key"))
+                signed = Signed(text.encode(), bytes.fromhex(signature), bytes.fromhex(key))
+                kind = json.loads(text)["kind"]
+                if kind == "Offer":
+                    offers.append(signed)
+                elif kind == "Conditions":
+                    conditions[signed.hash] = text
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"{path} is not a file of receipts, as clients with `receipts` keep it."
+        ) from error
+    if not offers:
+        raise InputError(f"{path} holds no offer: a client keeps those that it answered.")
+    try:
+        offer: Offer = offers[-1].open(Offer, offers[-1].key)
+        return offer, conditions_of(conditions[offer.conditions])
+    except RefusedError as error:
+        raise InputError(f"{path}: the last offer cannot be used: {error}") from error
+    except LookupError:
+        raise InputError(f"{path} lacks the conditions of its last offer.") from None
+
+
+def levels_shown(offer: Offer, chosen: int) -> FloatArray:
+    """Return levels to compare: those of a menu; else tenths of the cap and the ends of blocks.
+
+    The chosen one, in multiples of 2⁻³², is among them.
+    """
+    ends, floor = offer.pays.ends, offer.level_floor
+    levels = {chosen, *(ends if offer.menu or len(ends) <= STEPS else ())}
+    if not offer.menu:
+        levels |= {ends[-1] * n // STEPS for n in range(1, STEPS + 1)}
+    return np.array(sorted(q for q in levels if q >= floor)) / LEVEL_ONE
+
+
+def earnings(
+    offer: Offer,
+    conditions: Conditions,
+    levels: FloatArray,
+    *,
+    cost: float,
+    value: float,
+    cost_exponent: float = 2.0,
+) -> pl.DataFrame:
+    """Return what levels would earn in the whole run, one per row.
+
+    `profit` is the payment less the cost, and `utility` also what the client's absence costs the
+    model, as the offer's impact has it.
+
+    Parameters
+    ----------
+    offer, conditions
+        What was offered. A period is taken as if the whole run were paid so.
+    levels
+        Above 0, as shares of the rounds.
+    cost, value, cost_exponent
+        c, v and τ of the client, for the whole run.
+
+    Examples
+    --------
+    >>> from fedprice.market.messages import ModelSchema
+    >>> zero, schema = "0" * 64, ModelSchema([], [], [], []).content()
+    >>> all_ = Conditions(zero, zero, "run", "", 9, 9, "EUR", schema, zero, zero, "1", 10, zero, 0)
+    >>> blocks = ((LEVEL_ONE // 2, 8_000_000), (LEVEL_ONE, 2_000_000))
+    >>> offer = Offer(all_.hash, "alice", blocks, False, 1, "", "0.1", zero)
+    >>> earnings(offer, all_, np.array([0.5, 1.0]), cost=4, value=10).rows()
+    [(0.5, 4.0, 1.0, 3.0, 2.0), (1.0, 5.0, 4.0, 1.0, 1.0)]
+    """
+    paid = run_tariffs(offer, conditions).payments(levels[None])[0]
+    spent = cost * levels**cost_exponent
+    lost = value * float(offer.impact) * (1 / levels - 1)
+    return pl.DataFrame(
+        {
+            "level": levels,
+            "payment": paid,
+            "cost": spent,
+            "profit": paid - spent,
+            "utility": paid - spent - lost,
+        }
+    )
+
+
+def draw_levels(
+    offer: Offer,
+    conditions: Conditions,
+    *,
+    cost: float,
+    value: float,
+    cost_exponent: float = 2.0,
+) -> Figure:
+    """Draw what each level would earn, with the level that suits the client best."""
+    own = {"cost": cost, "value": value, "cost_exponent": cost_exponent}
+    chosen = chosen_level(offer, conditions, **own)
+    if offer.menu:
+        levels, style = levels_shown(offer, chosen), "o"
+    else:
+        levels, style = np.linspace(offer.level_floor, offer.pays.cap, 400) / LEVEL_ONE, "-"
+    rows = earnings(offer, conditions, levels, **own)
+    (best,) = earnings(offer, conditions, np.array([chosen]) / LEVEL_ONE, **own).rows(named=True)
+    figure, (axis,) = new_figure()
+    money = np.append(rows.select("payment", "cost", "profit").to_numpy().ravel(), best["utility"])
+    for name, color in zip(("payment", "cost", "profit", "utility"), COLORS, strict=False):
+        if name != "utility" or value * float(offer.impact):
+            axis.plot(rows["level"], rows[name], style, color=color, label=name)
+    axis.axvline(best["level"], color="0.4", linewidth=0.8, linestyle="--")
+    axis.axhline(0, color="0.4", linewidth=0.8)
+    low, high = money.min(), money.max()
+    room = 0.06 * (high - low) or 1.0  # a utility falls without bound as the level falls
+    axis.set(xlabel="level", ylabel=conditions.unit, ylim=(low - room, high + room))
+    axis.legend(frameon=False)
+    figure.suptitle(f"what each level would earn; best is {best['level']:.4g}", fontsize="medium")
+    return figure
