@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedprice.errors import InputError, nearest, number_like, precision_error
-from fedprice.tables import as_pandas, as_polars, read_table, write_table
+from fedprice.tables import (
+    as_pandas,
+    as_polars,
+    number_column,
+    read_table,
+    text_column,
+    write_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,9 +30,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGEST_WEIGHT", "WEIGHT_TOLERANCE", "Clients"]
 
-_REQUIRED = ("grad_norm", "cost", "value")
+_TYPE = ("cost", "value")  # what a server may not know
 _OPTIONAL = ("level_min", "level_max")
-_COLUMNS = ("client_id", "samples", "weight", *_REQUIRED, *_OPTIONAL)
+_COLUMNS = ("client_id", "class", "samples", "weight", "grad_norm", *_TYPE, *_OPTIONAL)
 
 LARGEST_WEIGHT = 1.0  # of an update, unless something else is said where runs are priced
 WEIGHT_TOLERANCE = 1e-6  # weights that went through float32 still pass
@@ -46,11 +53,14 @@ class Clients:
     cost
         Cost c_n > 0 of joining every round; a level q costs c_n q^τ.
     value
-        Value v_n ≥ 0 of one unit of loss improvement to the client.
+        Value v_n ≥ 0 of one unit of loss improvement to the client. Leave out `cost` or `value`
+        where the server does not know it: a `Game` needs both, `post` neither.
     level_min, level_max
         Least and largest level the server may buy, 0 ≤ level_min ≤ level_max ≤ 1, level_max > 0.
     ids
         Names of the clients, distinct; by default "1", "2", …
+    classes
+        The class of each client, if beliefs about costs and values go by class.
     given_ids
         `ids` under the name of the attribute that keeps them, as `dataclasses.replace` passes it.
 
@@ -82,6 +92,7 @@ class Clients:
     value: FloatArray
     level_min: FloatArray
     level_max: FloatArray
+    classes: npt.NDArray[np.object_] | None
     given_ids: npt.NDArray[np.object_] | None
 
     def __init__(
@@ -90,11 +101,12 @@ class Clients:
         samples: npt.ArrayLike | None = None,
         weight: npt.ArrayLike | None = None,
         grad_norm: npt.ArrayLike,
-        cost: npt.ArrayLike,
-        value: npt.ArrayLike,
+        cost: npt.ArrayLike | None = None,
+        value: npt.ArrayLike | None = None,
         level_min: npt.ArrayLike = 0.0,
         level_max: npt.ArrayLike = 1.0,
         ids: Sequence[str] | npt.NDArray[Any] | None = None,
+        classes: Sequence[str] | npt.NDArray[Any] | None = None,
         given_ids: Sequence[str] | npt.NDArray[Any] | None = None,
     ) -> None:
         if samples is not None:
@@ -135,15 +147,17 @@ class Clients:
 
         values = {
             "grad_norm": column("grad_norm", grad_norm),
-            "cost": column("cost", cost),
-            "value": column("value", value),
+            "cost": column("cost", np.nan if cost is None else cost),
+            "value": column("value", np.nan if value is None else value),
             "level_min": column("level_min", level_min),
             "level_max": column("level_max", level_max),
         }
         check(share_name, share, lambda x: x >= 0, "a finite number, at least 0")
         check("grad_norm", values["grad_norm"], lambda x: x >= 0, "a finite number, at least 0")
-        check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
-        check("value", values["value"], lambda x: x >= 0, "a finite number, at least 0")
+        if cost is not None and not _unknown(cost):
+            check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
+        if value is not None and not _unknown(value):
+            check("value", values["value"], lambda x: x >= 0, "a finite number, at least 0")
         check("level_max", values["level_max"], lambda x: (x > 0) & (x <= 1), "in (0, 1]")
         floor, cap = values["level_min"], values["level_max"]
         check("level_min", floor, lambda x: (x >= 0) & (x <= 1), "in [0, 1]")
@@ -182,6 +196,7 @@ class Clients:
         if samples is None:
             object.__setattr__(self, "samples", None)
         object.__setattr__(self, "given_ids", names)
+        object.__setattr__(self, "classes", None if classes is None else _classes(classes, count))
 
     def __len__(self) -> int:
         return self.weight.size
@@ -195,6 +210,23 @@ class Clients:
         if self.given_ids is not None:
             return self.given_ids
         return np.arange(1, len(self) + 1).astype(str).astype(object)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Which of "cost" and "value" the server does not know; these arrays hold NaN.
+
+        >>> Clients(samples=[1, 3], grad_norm=1, value=0).unknown
+        ('cost',)
+        """
+        return tuple(name for name in _TYPE if _unknown(getattr(self, name)))
+
+    def require_types(self) -> None:
+        """Refuse clients whose costs or values are not known."""
+        if self.unknown:
+            raise InputError(
+                f"the clients have no {' and no '.join(self.unknown)}, which this needs: add "
+                "the column, or post prices that need none (`fedprice post`, `fp.post`)."
+            )
 
     def with_max_weight(self, max_weight: float) -> Self:
         """Return the same clients with floors that keep aggregation weights a_n / q_n bounded.
@@ -222,10 +254,10 @@ class Clients:
         return replace(self, level_min=floor)
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
+    def read(cls, path: str | Path, *, types: bool = True) -> Self:
         """Read clients from a CSV or Parquet file (see `from_frame` for the columns)."""
         try:
-            return cls.from_frame(read_table(path))
+            return cls.from_frame(read_table(path), types=types)
         except InputError as error:
             text = str(error)
             raise InputError(text if str(path) in text else f"{path}: {text}") from error
@@ -235,17 +267,19 @@ class Clients:
         write_table(self.to_frame(), path, force=force)
 
     @classmethod
-    def from_frame(cls, frame: Any) -> Self:
+    def from_frame(cls, frame: Any, *, types: bool = True) -> Self:
         """Return the clients of a dataframe: polars, pandas, pyarrow or any other.
 
         The columns are `client_id`, `samples` or `weight`, `grad_norm`, `cost`, `value` and
-        optionally `level_min`, `level_max`, in any order and no others.
+        optionally `class`, `level_min`, `level_max`, in any order and no others.
 
         Parameters
         ----------
         frame
             A dataframe with the Arrow PyCapsule interface or the dataframe interchange protocol;
             an index is ignored.
+        types
+            Whether `cost` and `value` must be there.
 
         Examples
         --------
@@ -260,7 +294,7 @@ class Clients:
                 raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
             if name not in _COLUMNS:
                 raise InputError(f"unknown column {name!r}. {nearest(name, _COLUMNS)}")
-        for name in ("client_id", *_REQUIRED):
+        for name in ("client_id", "grad_norm", *(_TYPE if types else ())):
             if name not in frame.columns:
                 raise InputError(
                     f"there is no column {name!r}; the columns are {', '.join(frame.columns)}."
@@ -270,9 +304,12 @@ class Clients:
         if frame.height == 0:
             raise InputError("the table has no rows; give at least one client.")
         numbers: dict[str, Any] = {
-            name: _numbers(frame[name]) for name in frame.columns if name != "client_id"
+            name: number_column(frame[name])
+            for name in frame.columns
+            if name not in ("client_id", "class")
         }
-        return cls(ids=_text(frame["client_id"]), **numbers)
+        classes = text_column(frame["class"]) if "class" in frame.columns else None
+        return cls(ids=text_column(frame["client_id"]), classes=classes, **numbers)
 
     def to_frame(self) -> pl.DataFrame:
         """Return the clients as a polars table with the columns of `from_frame`."""
@@ -284,7 +321,11 @@ class Clients:
             share = pl.Series("samples", self.samples)
             if self.samples.max() < 2**53 and (self.samples == np.floor(self.samples)).all():
                 share = share.cast(pl.Int64)
-        rest = [pl.Series(name, getattr(self, name)) for name in (*_REQUIRED, *_OPTIONAL)]
+        known = [name for name in _TYPE if name not in self.unknown]
+        names = ("grad_norm", *known, *_OPTIONAL)
+        rest = [pl.Series(name, getattr(self, name)) for name in names]
+        if self.classes is not None:
+            rest.insert(0, pl.Series("class", self.classes, dtype=pl.String))
         return pl.DataFrame([pl.Series("client_id", self.ids, dtype=pl.String), share, *rest])
 
     def to_pandas(self) -> pd.DataFrame:
@@ -311,6 +352,24 @@ def _floats(name: str, given: npt.ArrayLike) -> FloatArray:
     return array
 
 
+def _unknown(given: npt.ArrayLike) -> bool:
+    """Tell whether an array is the one that stands for numbers that nobody knows."""
+    one = type(given) is np.ndarray and given.strides == (0,) and given.size > 0
+    return one and bool(np.isnan(given[0]))  # type: ignore[index]
+
+
+def _classes(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
+    names = [str(name) for name in given]
+    if len(names) != count or "" in names:
+        raise InputError(
+            f"`classes` must name the class of each of the {count} clients; got "
+            f"{len(names) - names.count('')} names."
+        )
+    kept = np.array(names, dtype=object)
+    kept.flags.writeable = False
+    return kept
+
+
 def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
     names = [str(name) for name in given]
     if len(names) != count:
@@ -328,27 +387,3 @@ def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.
     kept = np.array(names, dtype=object)
     kept.flags.writeable = False
     return kept
-
-
-def _text(column: pl.Series) -> npt.NDArray[np.object_]:
-    import polars as pl
-
-    try:
-        # An empty name is refused with its row, like one that is missing altogether.
-        return column.cast(pl.String).fill_null("").to_numpy()
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"column {column.name!r} must hold text.") from error
-
-
-def _numbers(column: pl.Series) -> FloatArray:
-    import polars as pl
-
-    if not (column.dtype.is_numeric() or column.dtype == pl.String):
-        raise InputError(f"column {column.name!r} must hold numbers; got {column.dtype}.")
-    text = column.str.strip_chars() if column.dtype == pl.String else column
-    numbers = text.cast(pl.Float64, strict=False)
-    if numbers.null_count():
-        row = numbers.is_null().arg_max() or 0
-        got = "nothing" if column[row] is None else repr(column[row])
-        raise InputError(f"column {column.name!r} must hold numbers; got {got} in row {row + 1}.")
-    return numbers.to_numpy()

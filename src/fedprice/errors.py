@@ -4,6 +4,7 @@
 
     FedpriceError               2
     ├── InputError              2  malformed input: a value, a table, a file, a name
+    │   └── NoPriceError        3  no posted price meets the budget (fedprice.beliefs)
     ├── MissingExtraError       2  an optional dependency is not installed
     ├── UnavailableError        2  data that could not be found or fetched (fedprice.data)
     ├── InfeasibleError         3  the budget does not suffice (fedprice.cli)

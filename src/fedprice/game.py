@@ -67,6 +67,7 @@ class Game:
     cost_exponent: float = 2.0
 
     def __post_init__(self) -> None:
+        self.clients.require_types()
         budget = number_like("budget", self.budget)
         exponent = number_like("cost_exponent", self.cost_exponent)
         if not np.isfinite(budget):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from fedprice.arrays import FloatArray
+
 __all__ = [
     "BROKEN",
     "TABLE_SUFFIXES",
@@ -31,7 +33,9 @@ __all__ = [
     "check_output",
     "csv_text",
     "load_arrays",
+    "number_column",
     "read_table",
+    "text_column",
     "whole_file",
     "write_table",
 ]
@@ -151,6 +155,39 @@ def read_table(path: str | Path) -> pl.DataFrame:
     # Most columns have no quotes, and the pattern is slow on millions of cells.
     quoted = cs.by_name([c.name for c in frame if c.str.starts_with("'").any()])
     return frame.filter(~blank).with_columns(quoted.str.replace(_QUOTED_FORMULA, "$1"))
+
+
+def text_column(column: pl.Series) -> npt.NDArray[np.object_]:
+    """Return a column of names as text, empty where there is none."""
+    import polars as pl
+
+    try:
+        # An empty name is refused with its row, like one that is missing altogether.
+        return column.cast(pl.String).fill_null("").to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"column {column.name!r} must hold text.") from error
+
+
+def number_column(column: pl.Series) -> FloatArray:
+    """Return a column of numbers, or of text that reads as numbers; none may be missing.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> number_column(pl.Series("cost", ["4", " 5.5"]))
+    array([4. , 5.5])
+    """
+    import polars as pl
+
+    if not (column.dtype.is_numeric() or column.dtype == pl.String):
+        raise InputError(f"column {column.name!r} must hold numbers; got {column.dtype}.")
+    text = column.str.strip_chars() if column.dtype == pl.String else column
+    numbers = text.cast(pl.Float64, strict=False)
+    if numbers.null_count():
+        row = numbers.is_null().arg_max() or 0
+        got = "nothing" if column[row] is None else repr(column[row])
+        raise InputError(f"column {column.name!r} must hold numbers; got {got} in row {row + 1}.")
+    return numbers.to_numpy()
 
 
 def csv_text(frame: pl.DataFrame) -> str:
