@@ -26,6 +26,14 @@ from fedprice.pricing.frontier import frontier
 from fedprice.random_clients import population
 
 if TYPE_CHECKING:
+    from fedprice.beliefs.beliefs import Beliefs
+    from fedprice.beliefs.evidence import Evidence
+    from fedprice.beliefs.lies import manipulability
+    from fedprice.beliefs.others import post_from_others
+    from fedprice.beliefs.posted import Posted
+    from fedprice.beliefs.posting import post
+    from fedprice.beliefs.refusals import refusals
+    from fedprice.beliefs.revealed import reveal
     from fedprice.calibration import Calibration, calibrate
     from fedprice.data.federation import Federation
     from fedprice.learning.logistic import LogisticRegression
@@ -34,29 +42,41 @@ if TYPE_CHECKING:
     from fedprice.market.ledger import Ledger
     from fedprice.market.simulation import simulate_market
     from fedprice.rounds.simulation import simulate
+    from fedprice.steps import best_steps
 
 __version__ = "0.1.0"
 
 # Imported when first used: pricing needs none of them.
 _LATER = {
+    "Beliefs": "fedprice.beliefs.beliefs",
     "Calibration": "fedprice.calibration",
+    "Evidence": "fedprice.beliefs.evidence",
     "Federation": "fedprice.data.federation",
     "Ledger": "fedprice.market.ledger",
     "LogisticRegression": "fedprice.learning.logistic",
+    "Posted": "fedprice.beliefs.posted",
     "Task": "fedprice.learning.task",
     "Training": "fedprice.learning.training",
+    "best_steps": "fedprice.steps",
     "calibrate": "fedprice.calibration",
+    "manipulability": "fedprice.beliefs.lies",
+    "post": "fedprice.beliefs.posting",
+    "post_from_others": "fedprice.beliefs.others",
+    "refusals": "fedprice.beliefs.refusals",
+    "reveal": "fedprice.beliefs.revealed",
     "simulate": "fedprice.rounds.simulation",
     "simulate_market": "fedprice.market.simulation",
 }
 
 __all__ = [
     "SCHEMES",
+    "Beliefs",
     "Bound",
     "Calibration",
     "Certificate",
     "Clients",
     "DivergedError",
+    "Evidence",
     "Federation",
     "FedpriceError",
     "Game",
@@ -65,15 +85,22 @@ __all__ = [
     "LogisticRegression",
     "MissingExtraError",
     "Outcome",
+    "Posted",
     "Scheme",
     "Status",
     "Task",
     "Training",
     "best_response",
+    "best_steps",
     "calibrate",
     "frontier",
+    "manipulability",
     "population",
+    "post",
+    "post_from_others",
     "price_for",
+    "refusals",
+    "reveal",
     "scheme",
     "simulate",
     "simulate_market",

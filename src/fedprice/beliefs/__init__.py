@@ -1,0 +1,1 @@
+"""Pricing clients whose costs and values nobody knows."""

@@ -1,0 +1,449 @@
+"""Block tariffs and the full tariff for clients whose cost and value are both private.
+
+Symbols: q level, c cost, τ cost exponent, v value, k impact, T payment, B budget, μ multiplier of
+the budget, m(q; θ) = τ c q^{τ−1} − v k / q² the price at which type θ = (c, v) takes the increment
+at q.
+
+A type takes the increment at q if its marginal price p(q) is at least m(q; θ). So
+
+    E[k/q] + μ E[T] = constant − ∫ H_q(p(q)) (k/q² − μ p(q)) dq,   H_q(p) = P(m(q; θ) ≤ p),
+
+and every level is a problem of its own: p(q) maximises H_q(p) (k/q² − μ p) over p ≥ 0 (Wilson's
+demand profile). With blocks, one price maximises the integral over its block, and dynamic
+programming finds the best ends of blocks. Prices of at least 0 leave nobody worse off than joining
+unpaid.
+
+Some types cross a tariff more than once, so that the demand profile misjudges them. Expected loss
+and spend are therefore those of every type's true best choice, and so is the spend that has to meet
+the budget.
+
+References
+----------
+R. Wilson, Nonlinear Pricing, Oxford University Press, 1993, chapter 4.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fedprice.beliefs.curves import Moments
+from fedprice.beliefs.expectations import Rows, rows_of
+from fedprice.beliefs.prices import NoPriceError
+from fedprice.errors import InputError, number_like
+from fedprice.game import best_level
+from fedprice.tariff import Tariffs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice.beliefs.beliefs import Types
+
+__all__ = [
+    "FoundTariffs",
+    "post_tariffs",
+    "with_unbought",
+]
+
+HAIR = 1e-9  # relative: how much a price is raised, so that the type it is made for takes it
+LOWEST = 1e-6  # the lowest end of a block, relative to the largest level
+ROUGH, FINE, FULL = (48, 48), (64, 64), (128, 128)  # ends and prices to choose from
+CHANGES = (0.06, 0.02)  # relative, of prices
+FEW = 1 << 11  # types of all rows, up to which the full tariff is improved
+ATTEMPTS = 6  # at improved tariffs within the budget
+STEPS = 40  # evaluations of the spend in search of a root
+
+
+Choice = Callable[[float], tuple[Tariffs, "FloatArray"]]  # what is best at 1/μ, and its spend
+
+
+class FoundTariffs(NamedTuple):
+    """Tariffs, and what is expected of the types that they are posted to.
+
+    Attributes
+    ----------
+    tariffs
+        One tariff per client.
+    moments
+        What is expected of each client, shape (N,) each.
+    multiplier
+        μ: how much expected loss one more unit of budget would save; 0 if the budget is slack.
+    """
+
+    tariffs: Tariffs
+    moments: Moments
+    multiplier: float
+
+    @property
+    def expected_loss(self) -> FloatArray:
+        """E[k/q] of each client, shape (N,)."""
+        return self.moments.loss
+
+    @property
+    def expected_spend(self) -> FloatArray:
+        """E[T] of each client, shape (N,); the sum is at most the budget."""
+        return self.moments.spend
+
+
+def post_tariffs(
+    impact: FloatArray,
+    types: Sequence[Types],
+    group_of: IntArray,
+    cost_exponent: float,
+    level_max: FloatArray,
+    budget: float,
+    blocks: int | None = 4,
+) -> FoundTariffs:
+    """Return the tariffs of least expected loss whose expected spend is within the budget.
+
+    Parameters
+    ----------
+    impact, level_max
+        k and the largest level of each client, shape (N,).
+    types, group_of
+        The beliefs: the possible types of each group, and each client's group, shape (N,).
+    cost_exponent
+        τ.
+    budget
+        B > 0: the most that is spent in expectation.
+    blocks
+        Number of blocks, at most 48; None for the full tariff.
+
+    Notes
+    -----
+    The full tariff is a menu of 128 levels: a type for which it is made is indifferent along a
+    range of levels, and with every level for sale would stop inside a block.
+
+    Clients without impact are offered a price of 0. Beyond 96 distinct impacts in a group of
+    clients with the same beliefs and largest level, clients share 96 tariffs by impact, and what is
+    expected of a client is interpolated over the logarithm of its impact.
+    """
+    if blocks is not None:
+        number = number_like("blocks", blocks)
+        if not 1 <= number <= ROUGH[0] or number != int(number):
+            raise InputError(f"`blocks` must be a whole number from 1 to {ROUGH[0]}; got {blocks}.")
+        blocks = int(number)
+    if not budget > 0:
+        raise NoPriceError(
+            f"`budget` must be above 0 for tariffs, which never charge; got {budget:g}. Raise the "
+            "budget."
+        )
+    bought = impact > 0
+    if not bought.any():
+        raise InputError("no client has any impact, so that there is nothing to buy.")
+    if not bought.all():
+        return with_unbought(
+            bought,
+            level_max,
+            post_tariffs(
+                impact[bought],
+                types,
+                group_of[bought],
+                cost_exponent,
+                level_max[bought],
+                budget,
+                blocks,
+            ),
+        )
+    rows = rows_of(impact, types, group_of, level_max)
+    tau = cost_exponent
+
+    def spend(tariffs: Tariffs) -> float:
+        return rows.total(rows.expected(tariffs, tau)[1])
+
+    # First among all levels and prices, by the demand profile; then around what that chose, by the
+    # spend of every type's true best choice.
+    rough = _choice(rows, *_everything(rows, tau, *ROUGH), blocks or 8, tau)
+    guess = budget / float(rows.clients @ rows.impact)
+    reciprocal = _most(lambda t: float(rows.clients @ rough(t)[1]), budget, guess, 16.0, 1e-3)
+    start, _ = rough(reciprocal)
+    fine = _choice(rows, *_around(rows, start, tau, *(FINE if blocks else FULL)), blocks, tau)
+    near = reciprocal if np.isfinite(reciprocal) else guess
+    reciprocal = _most(lambda t: spend(fine(t)[0]), budget, near, 1.02, 1e-3)
+    tariffs, _ = fine(reciprocal)
+    if np.isfinite(reciprocal):
+        # What is improved may cost more than the budget: improve cheaper ones, or else none.
+        lower = reciprocal
+        for attempt in range(ATTEMPTS):
+            better = _improved(rows, fine(lower)[0], lower, tau)
+            if (total := spend(better)) <= budget:
+                tariffs, reciprocal = better, lower
+                break
+            lower *= 0.999 * (budget / total) ** 2**attempt
+        # With a finite number of types the spend jumps at some multipliers: use what is left.
+        if tariffs.prices.any():
+            tariffs = _raised(tariffs, spend, budget)
+    return FoundTariffs(
+        tariffs.of(rows.row_of),
+        rows.moments(tariffs, impact, tau),
+        1 / reciprocal,
+    )
+
+
+def with_unbought(bought: BoolArray, level_max: FloatArray, post: FoundTariffs) -> FoundTariffs:
+    """Return the tariffs with those of clients that have no impact, who are paid nothing."""
+    blocks = post.tariffs.ends.shape[1]
+    ends = level_max[:, None] * np.arange(1, blocks + 1) / blocks
+    prices, moments = np.zeros_like(ends), np.zeros((4, len(bought)))
+    ends[bought], prices[bought] = post.tariffs.ends, post.tariffs.prices
+    moments[:, bought] = post.moments
+    return FoundTariffs(
+        Tariffs(ends, prices, post.tariffs.menu), Moments(*moments), post.multiplier
+    )
+
+
+def _everything(rows: Rows, tau: float, ends: int, prices: int) -> tuple[FloatArray, FloatArray]:
+    """Return ends (R, L) and prices (R, P) to choose from when nothing is known."""
+    cap = rows.level_max[:, None]
+    free = _free(rows, tau)
+    highest = tau * rows.cost.max(axis=1, keepdims=True) * cap ** (tau - 1)
+    return (
+        _between(np.clip(free, LOWEST * cap, cap / 2), cap, ends),
+        np.pad(_between(1e-4 * highest, highest, prices - 1), ((0, 0), (1, 0))),
+    )
+
+
+def _around(
+    rows: Rows, tariffs: Tariffs, tau: float, ends: int, prices: int
+) -> tuple[FloatArray, FloatArray]:
+    """Return ends (R, L) and prices (R, P) to choose from, around those of given tariffs."""
+    cap = rows.level_max[:, None]
+    levels = tariffs.best_levels(rows.cost, rows.value_impact, tau)
+    high = np.minimum(1.05 * levels.max(axis=1, keepdims=True), (1 - 1 / ends) * cap)
+    # Down to the lowest level without payment, so that nobody is worse off than that.
+    least = levels.min(axis=1, keepdims=True)
+    free = _free(rows, tau)
+    low = np.clip(np.where(free > 0, np.minimum(free, least), least / 2), LOWEST * cap, high / 2)
+    top = tariffs.prices.max(axis=1, keepdims=True)
+    bottom = np.where(tariffs.prices > 0, tariffs.prices, np.inf).min(axis=1, keepdims=True)
+    unpaid = top == 0  # then what is tried does not matter, as long as it is positive
+    bottom, top = np.where(unpaid, 1e-6, bottom / 1.5), np.where(unpaid, 1e-5, top * 1.3)
+    return (
+        np.concatenate([_between(low, high, ends - 1), cap], axis=1),
+        np.pad(_between(bottom, top, prices - 1), ((0, 0), (1, 0))),
+    )
+
+
+def _free(rows: Rows, tau: float) -> FloatArray:
+    """Return the lowest level that any type chooses unpaid, shape (R, 1)."""
+    levels = best_level(0.0, rows.cost, rows.value_impact, tau, rows.level_max[:, None])
+    lowest: FloatArray = levels.min(axis=1, keepdims=True)
+    return lowest
+
+
+def _between(low: FloatArray, high: FloatArray, count: int) -> FloatArray:
+    """Return a geometric progression in each row, the bounds included, shape (R, count)."""
+    steps: FloatArray = low * (high / low) ** np.linspace(0, 1, count)
+    steps[:, -1:] = high
+    return steps
+
+
+def _choice(
+    rows: Rows, ends: FloatArray, prices: FloatArray, blocks: int | None, tau: float
+) -> Choice:
+    """Return t = 1/μ → the best tariffs, and their spend (R,) by the demand profile.
+
+    Parameters
+    ----------
+    ends, prices
+        What to choose from, shapes (R, L) and (R, P).
+    blocks
+        How many blocks; None for one per end, at the lowest price with the same demand.
+    """
+    count, size = ends.shape[1], prices.shape[1]
+    demand = np.empty((len(ends), count, size))
+    offered = np.repeat(prices[:, None, :], count, axis=1)
+    for row in range(len(ends)):
+        least = _least_prices(rows, ends, tau, row)
+        place = np.searchsorted(prices[row], least) + (size + 1) * np.arange(count)[:, None]
+        weight = np.broadcast_to(rows.weight[row], least.shape)
+
+        cells = count * (size + 1)
+        share = np.bincount(place.ravel(), weight.ravel(), minlength=cells)
+        demand[row] = np.cumsum(share.reshape(count, size + 1), axis=1)[:, :-1]
+        if blocks is None:
+            takers = np.bincount(place.ravel(), minlength=cells).reshape(count, size + 1)
+            takers = np.cumsum(takers, axis=1)[:, :-1]
+            highest = np.take_along_axis(np.sort(least, axis=1), np.maximum(takers - 1, 0), 1)
+            offered[row] = np.where(takers > 0, np.maximum(highest, 0.0), 0.0)
+    worth = np.zeros_like(ends)
+    worth[:, 1:] = rows.impact[:, None] * (1 / ends[:, :-1] - 1 / ends[:, 1:])
+    gain = demand * worth[:, :, None]
+    paid = demand * offered * np.diff(ends, prepend=0.0)[:, :, None]
+    # Whoever is left out of the first block makes the loss infinite.
+    barred = np.where(demand[:, 0] > 1 - 1e-9, 0.0, -np.inf)
+    if blocks is None:
+        gain[:, 0] = barred
+
+        def post_all(reciprocal: float) -> tuple[Tariffs, FloatArray]:
+            best = (gain - paid / reciprocal).argmax(axis=2)[:, :, None]
+            chosen, spend = (np.take_along_axis(x, best, 2)[:, :, 0] for x in (offered, paid))
+            return Tariffs(ends, chosen * (1 + HAIR), menu=True), spend.sum(axis=1)
+
+        return post_all
+
+    # Sums up to each end: what a block adds at a price is the difference between its two ends.
+    gain, paid = (np.pad(np.cumsum(x, axis=1), ((0, 0), (1, 0), (0, 0))) for x in (gain, paid))
+    each = np.arange(len(ends))
+
+    def post(reciprocal: float) -> tuple[Tariffs, FloatArray]:
+        last, index = _best_blocks(gain - paid / reciprocal, barred, blocks)
+        first = np.pad(last[:, :-1], ((0, 0), (1, 0)))
+        row = each[:, None]
+        spend = (paid[row, last, index] - paid[row, first, index]).sum(axis=1)
+        return Tariffs(ends[row, last - 1], prices[row, index] * (1 + HAIR)), spend
+
+    return post
+
+
+def _least_prices(rows: Rows, ends: FloatArray, tau: float, row: int) -> FloatArray:
+    """Return the least price at which each type takes a whole block: the mean of m, (L, S).
+
+    For the lowest impact of the row: a type takes at a higher one what it takes at a lower one.
+    """
+    end = ends[row][:, None]
+    start = np.pad(end[:-1], ((1, 0), (0, 0)))
+    own = rows.value[row] * rows.lowest[row]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        saved = np.where(own > 0, own * (1 / start - 1 / end), 0.0)
+    mean: FloatArray = (rows.cost[row] * (end**tau - start**tau) - saved) / (end - start)
+    return mean
+
+
+def _best_blocks(worth: FloatArray, barred: FloatArray, blocks: int) -> tuple[IntArray, IntArray]:
+    """Return the best division into blocks by dynamic programming.
+
+    Parameters
+    ----------
+    worth
+        What everything up to each end is worth at each price, shape (R, L + 1, P).
+    barred
+        What is added to the first block's worth, shape (R, P).
+    blocks
+        How many blocks.
+
+    Returns
+    -------
+    last, price
+        The end of each block and the number of its price, shape (R, blocks).
+    """
+    count = worth.shape[1] - 1
+    most = np.full((len(worth), count + 1, count + 1), -np.inf)  # of a block from i to j
+    price = np.zeros(most.shape, np.int64)
+    for i in range(count):
+        of_block = worth[:, i + 1 :] - worth[:, i : i + 1]
+        if i == 0:
+            of_block = of_block + barred[:, None, :]
+        price[:, i, i + 1 :] = of_block.argmax(axis=2)
+        most[:, i, i + 1 :] = of_block.max(axis=2)
+    best = np.full((len(worth), count + 1), -np.inf)
+    best[:, 0] = 0.0
+    starts = []
+    for _ in range(blocks):
+        total = best[:, :, None] + most
+        starts.append(total.argmax(axis=1))
+        best = total.max(axis=1)
+    each = np.arange(len(worth))
+    end = np.full(len(worth), count)
+    lasts, indices = [], []
+    for start_of in reversed(starts):
+        start = start_of[each, end]
+        lasts.append(end)
+        indices.append(price[each, start, end])
+        end = start
+    return np.stack(lasts[::-1], 1), np.stack(indices[::-1], 1)
+
+
+def _improved(rows: Rows, tariffs: Tariffs, reciprocal: float, tau: float) -> Tariffs:
+    """Return tariffs after small changes that lower E[k/q] + E[T]/t by every type's true choice.
+
+    The demand profile is exact but for types that cross a tariff more than once. Of the full tariff
+    several neighbouring prices change together; with many types, or clients that share tariffs,
+    there is nothing to be gained.
+    """
+    ends, prices = tariffs.ends.copy(), tariffs.prices.copy()
+    last = ends.shape[1] - 1
+    if tariffs.menu and (rows.cost.size > FEW or rows.nodes.shape[1] > 1):
+        return tariffs
+
+    def worth(ends: FloatArray, prices: FloatArray) -> FloatArray:
+        loss, spend = rows.expected(Tariffs(ends, prices, tariffs.menu), tau)
+        lagrangian: FloatArray = (loss + spend / reciprocal).mean(axis=1)
+        return lagrangian
+
+    best = worth(ends, prices)
+    for change, width in itertools.product(CHANGES, (16, 8, 4) if tariffs.menu else (1,)):
+        for block, factor in itertools.product(range(0, last + 1, width), (1 + change, 1 - change)):
+            trial = prices.copy()
+            trial[:, block : block + width] *= factor
+            found = worth(ends, trial)
+            better = found < best
+            prices[better], best[better] = trial[better], found[better]
+            if tariffs.menu or block == last:
+                continue
+            trial = ends.copy()
+            trial[:, block] *= 1 + (factor - 1) / 2
+            rising = np.diff(trial, axis=1, prepend=0.0).min(axis=1, keepdims=True) > 0
+            trial = np.where(rising, trial, ends)
+            found = worth(trial, prices)
+            better = found < best
+            ends[better], best[better] = trial[better], found[better]
+    return Tariffs(ends, prices, tariffs.menu)
+
+
+def _raised(tariffs: Tariffs, spend: Callable[[Tariffs], float], budget: float) -> Tariffs:
+    """Return the tariffs with all prices raised alike, as far as the budget allows."""
+
+    def scaled(scale: float) -> Tariffs:
+        return Tariffs(tariffs.ends, tariffs.prices * scale, tariffs.menu)
+
+    def spent(scale: float) -> float:
+        return spend(scaled(scale)) if np.isfinite(scale) else np.inf
+
+    return scaled(_most(spent, budget, start=1.0, factor=1.0005, close=1e-6))
+
+
+def _most(
+    spend: Callable[[float], float], budget: float, start: float, factor: float, close: float
+) -> float:
+    """Return the largest x > 0 found at which the spend, which rises with x, is within the budget.
+
+    Parameters
+    ----------
+    spend, budget
+        What is spent at x, which may jump, and how much it may be.
+    start, factor
+        Where to begin, and how far to look for a bracket.
+    close
+        The part of the budget that may be left; a tenth of it is how close the bracket gets.
+    """
+    if spend(np.inf) <= budget:
+        return np.inf
+    lower, upper, left, over = 0.0, np.inf, np.nan, np.nan
+    point = start
+    for _ in range(STEPS):
+        rest = budget - spend(point)
+        if rest >= 0:
+            lower, left = point, rest
+        else:
+            upper, over = point, -rest
+        if left <= close * budget or upper <= lower * (1 + close / 10):
+            break
+        if lower == 0:
+            point /= factor
+            factor = min(factor**2, 16.0)
+        elif upper == np.inf:
+            point *= factor
+            factor = min(factor**2, 16.0)
+        else:  # linear interpolation in the logarithm, away from both ends of the bracket
+            part = min(max(left / (left + over), 0.05), 0.95)
+            point = lower * (upper / lower) ** part
+    if lower == 0:
+        raise NoPriceError(
+            f"`budget` is too small for any tariff; got {budget:g}. Raise the budget."
+        )
+    return lower

@@ -1,0 +1,337 @@
+"""`Posted`: tariffs for clients whose types nobody knows, and what they will bring."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from fedprice.errors import InputError
+from fedprice.game import Game
+from fedprice.pricing.outcome import Certificate, Outcome
+from fedprice.pricing.schemes import solve
+from fedprice.tables import as_pandas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+    import pandas as pd
+    import polars as pl
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+    from fedprice.arrays import FloatArray, IntArray
+    from fedprice.beliefs.beliefs import Beliefs
+    from fedprice.beliefs.curves import Moments
+    from fedprice.beliefs.in_turn import InTurn
+    from fedprice.bound import Bound
+    from fedprice.clients import Clients
+    from fedprice.tariff import Tariffs
+
+__all__ = ["Information", "Lottery", "Posted"]
+
+
+class Lottery(NamedTuple):
+    """One client's price by lot: with this probability another price than the posted one."""
+
+    client: int
+    price: float
+    probability: float
+
+
+class Information(NamedTuple):
+    """What knowing all types would be worth.
+
+    Attributes
+    ----------
+    ratio, low, high
+        Expected loss over that of the equilibrium with full information, with an interval of 95 %.
+    loss, informed
+        The two mean losses over the same draws.
+    spend, spend_std, over
+        Mean and standard deviation of the spend over the draws, and the share of draws in which it
+        exceeded the budget.
+    draws
+        How many.
+    """
+
+    ratio: float
+    low: float
+    high: float
+    loss: float
+    informed: float
+    spend: float
+    spend_std: float
+    over: float
+    draws: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Posted:
+    """Tariffs posted to clients, and what they bring in expectation over the beliefs.
+
+    Attributes
+    ----------
+    clients, beliefs, bound, budget, cost_exponent
+        What was priced, as for `post`.
+    form
+        "price", "blocks", "tariff" or "menu".
+    tariffs
+        What each level is paid, one row per client.
+    moments
+        E[k/q], the expected payment, its variance and E[q] of each client, shape (N,) each.
+    missed
+        The probability that a client answers below its `level_min`, shape (N,): a posted tariff
+        cannot promise a floor.
+    multiplier
+        μ, how much expected loss one more unit of budget saves; 0 if it saves none.
+    certificate
+        `dual` is a lower bound of Σ E[k/q] for every lottery over prices with the same expected
+        spend, where there are classes for every lottery over their prices; −inf where nothing is
+        proven.
+    planned
+        The expected spend that was aimed at: the budget, or less where a risk was given.
+    lottery
+        The client that draws its price by lot, if there is one.
+    classes
+        The price class of each client, from 0, shape (N,), if prices go by class.
+    worst
+        Expected loss and spend, the largest over the interval of α that was given.
+    separate
+        Whether each client was priced by a problem of its own (`post_from_others`).
+    """
+
+    clients: Clients
+    beliefs: Beliefs
+    bound: Bound
+    budget: float
+    cost_exponent: float
+    form: str
+    tariffs: Tariffs
+    moments: Moments
+    missed: FloatArray
+    multiplier: float
+    certificate: Certificate
+    planned: float
+    lottery: Lottery | None = None
+    classes: IntArray | None = None
+    worst: tuple[float, float] | None = None
+    separate: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Posted(form={self.form!r}, num_clients={len(self.clients)}, "
+            f"expected_loss={self.expected_loss:.6g}, expected_spend={self.expected_spend:.6g}, "
+            f"spend_std={self.spend_std:.6g})"
+        )
+
+    @cached_property
+    def impact(self) -> FloatArray:
+        """The clients' impacts k, shape (N,)."""
+        return self.bound.impact(self.clients)
+
+    @property
+    def expected_loss(self) -> float:
+        """E[Σ k (1 − q) / q], the bound's expected loss above F* + β/R."""
+        return float(self.moments.loss.sum() - self.impact.sum())
+
+    @property
+    def expected_spend(self) -> float:
+        """What the server will pay in total, in expectation."""
+        return float(self.moments.spend.sum())
+
+    @property
+    def spend_std(self) -> float:
+        """The standard deviation of the spend, where clients' types are independent."""
+        return float(np.sqrt(self.moments.variance.sum()))
+
+    @property
+    def over_budget(self) -> float:
+        """The probability that the spend exceeds the budget, by the normal distribution."""
+        excess, std = self.expected_spend - self.budget, self.spend_std
+        if not std:
+            return float(excess > 1e-12 * abs(self.budget))
+        return float(special.ndtr(excess / std))
+
+    @property
+    def prices(self) -> FloatArray:
+        """The posted prices, shape (N,), where each tariff is one price."""
+        if self.form != "price":
+            raise InputError(
+                f"there is no single price per client with form {self.form!r}; use `tariffs`."
+            )
+        return self.tariffs.prices[:, 0]
+
+    def drawn(self, rng: np.random.Generator) -> Tariffs:
+        """Return the tariffs with the lottery drawn."""
+        if self.lottery is None or rng.random() >= self.lottery.probability:
+            return self.tariffs
+        prices = self.tariffs.prices.copy()
+        prices[self.lottery.client] = self.lottery.price
+        return replace(self.tariffs, prices=prices)
+
+    def answer(self, *, cost: npt.ArrayLike, value: npt.ArrayLike, seed: int | None = 0) -> Outcome:
+        """Return the outcome when the clients have these types.
+
+        Each chooses its best level on its tariff. The outcome's prices are payment per level; under
+        tariffs that are not one price they are averages.
+
+        Parameters
+        ----------
+        cost, value
+            c and v, shape (N,) or scalars.
+        seed
+            Draws the lottery, if there is one.
+
+        Examples
+        --------
+        >>> import fedprice as fp
+        >>> clients = fp.Clients(samples=[120, 900, 60], grad_norm=[1.2, 0.8, 2.0])
+        >>> beliefs = fp.Beliefs.exponential(cost=40, value=4000)
+        >>> posted = fp.post(clients, beliefs, bound=fp.Bound(alpha=3.3, rounds=1000), budget=20)
+        >>> posted.answer(cost=[40, 55, 20], value=[0, 4000, 9000]).levels.round(3)
+        array([0.076, 0.468, 0.263])
+        """
+        return self.answers(self.game(cost, value), self.drawn(np.random.default_rng(seed)))
+
+    def game(self, cost: npt.ArrayLike, value: npt.ArrayLike) -> Game:
+        """Return the game of clients with these types, shape (N,) or scalars."""
+        try:
+            c, v = (np.asarray(x, np.float64) for x in (cost, value))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"`cost` and `value` must be numbers; {error}.") from error
+        types = replace(self.clients, cost=c, value=v)
+        return Game(types, bound=self.bound, budget=self.budget, cost_exponent=self.cost_exponent)
+
+    def answers(self, game: Game, tariffs: Tariffs) -> Outcome:
+        """Return the outcome when the clients of a game answer tariffs of this form."""
+        own = game.clients
+        levels = tariffs.best_levels(own.cost, own.value * game.impact, self.cost_exponent)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            prices = np.where(levels > 0, tariffs.payments(levels) / levels, 0.0)
+        if self.form == "price":
+            prices = tariffs.prices[:, 0]
+        found = Outcome.from_prices(game, prices, scheme=f"posted {self.form}", levels=levels)
+        return replace(found, posts_prices=self.form == "price")
+
+    def value_of_information(self, draws: int = 200, seed: int = 0) -> Information:
+        """Return how the loss compares with that of the equilibrium that knows all types.
+
+        Parameters
+        ----------
+        draws
+            How many populations are drawn from the beliefs.
+        seed
+            Of the draws.
+        """
+        return self.compared(lambda _, rng: self.drawn(rng), draws, seed)
+
+    def compared(
+        self, tariffs: Callable[[Game, np.random.Generator], Tariffs], draws: int, seed: int
+    ) -> Information:
+        """Return how tariffs compare with full information over populations that are drawn."""
+        if not isinstance(draws, int) or draws < 2:
+            raise InputError(f"`draws` must be a whole number, at least 2; got {draws!r}.")
+        rng, lots = np.random.default_rng(seed).spawn(2)  # a lottery leaves the types as they are
+        losses, spends = np.empty((draws, 2)), np.empty(draws)
+        no_floor = np.zeros(())  # posted tariffs promise none
+        for n in range(draws):
+            cost, value = self.beliefs.draw(self.clients, rng)
+            # A menu is made for values that are known.
+            game = self.game(cost, self.clients.value if self.form == "menu" else value)
+            found = self.answers(game, tariffs(game, lots))
+            free = replace(game, clients=replace(game.clients, level_min=no_floor))
+            losses[n] = found.expected_loss, solve(free).expected_loss
+            spends[n] = found.spend
+        loss, informed = losses.mean(axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):  # where even the informed loss is 0
+            ratio = loss / informed
+            # The delta method for a ratio of paired means.
+            std = (losses[:, 0] - ratio * losses[:, 1]).std(ddof=1) / informed / np.sqrt(draws)
+        return Information(
+            ratio=float(ratio),
+            low=float(ratio - 1.96 * std),
+            high=float(ratio + 1.96 * std),
+            loss=float(loss),
+            informed=float(informed),
+            spend=float(spends.mean()),
+            spend_std=float(spends.std(ddof=1)),
+            over=float(np.mean(spends > self.budget + 1e-9 * abs(self.budget))),
+            draws=draws,
+        )
+
+    def in_turn(self) -> InTurn:
+        """Return the same posting one client after another, which never exceeds the budget."""
+        from fedprice.beliefs.in_turn import InTurn
+
+        return InTurn(self)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was posted in a few plain numbers, by name."""
+        return {
+            "form": self.form,
+            "num_clients": len(self.clients),
+            "budget": float(self.budget),
+            "planned": self.planned,
+            "expected_loss": self.expected_loss,
+            "expected_spend": self.expected_spend,
+            "spend_std": self.spend_std,
+            "over_budget": self.over_budget,
+            "most_floors_missed": float(self.missed.max(initial=0.0)),
+            "mean_level": float(self.moments.level.mean()),
+            "multiplier": self.multiplier,
+            "primal": self.certificate.primal,
+            "dual": self.certificate.dual,
+            "gap": self.certificate.gap,
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars table with one row per client.
+
+        After the clients' columns come `price` (or `level_1`, `price_1`, … for the blocks of a
+        tariff), `price_class` if there are classes, the expected level and payment with its
+        standard deviation, and the probability of missing the floor.
+        """
+        import polars as pl
+
+        columns = []
+        if self.form == "price":
+            columns.append(pl.Series("price", self.prices))
+        else:
+            ends, prices = self.tariffs.ends, self.tariffs.prices
+            for block in range(ends.shape[1]):
+                columns.append(pl.Series(f"level_{block + 1}", ends[:, block]))
+                columns.append(pl.Series(f"price_{block + 1}", prices[:, block]))
+        if self.classes is not None:
+            columns.append(pl.Series("price_class", self.classes + 1))
+        return self.clients.to_frame().with_columns(
+            *columns,
+            pl.Series("expected_level", self.moments.level),
+            pl.Series("expected_payment", self.moments.spend),
+            pl.Series("payment_std", np.sqrt(self.moments.variance)),
+            pl.Series("floor_missed", self.missed),
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())
+
+    def plot(self) -> Figure:
+        """Draw the tariffs and the expected levels (extra `plot`)."""
+        from fedprice.beliefs.figures import draw_posted
+
+        return draw_posted(self)
+
+    def __rich__(self) -> RenderableType:
+        from fedprice.beliefs.display import rich_summary
+
+        return rich_summary(self)
+
+    def _repr_html_(self) -> str:
+        from fedprice.beliefs.display import html_summary
+
+        return html_summary(self)

@@ -1,0 +1,354 @@
+"""`post`: what to offer clients whose costs and values nobody knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from fedprice.beliefs.classes import price_classes
+from fedprice.beliefs.families import MANY, Population
+from fedprice.beliefs.posted import Lottery, Posted
+from fedprice.beliefs.prices import Search
+from fedprice.errors import InputError, nearest, number_like
+from fedprice.game import LARGEST_EXPONENT, price_at
+from fedprice.pricing.outcome import Certificate
+from fedprice.tariff import Tariffs
+
+if TYPE_CHECKING:
+    from fedprice.arrays import FloatArray, IntArray
+    from fedprice.beliefs.beliefs import Beliefs, Types
+    from fedprice.beliefs.curves import Moments
+    from fedprice.bound import Bound
+    from fedprice.clients import Clients
+
+__all__ = ["FORMS", "post"]
+
+FORMS = ("price", "blocks", "tariff", "menu")
+FIXED_POINTS = 8  # steps towards a budget that is exceeded with a given probability only
+CLOSE = 1e-4  # to the quantile of the spend, in standard deviations
+CORRECTIONS = 2  # of the budget, where clients are interpolated between nodes
+
+
+def post(
+    clients: Clients,
+    beliefs: Beliefs,
+    *,
+    bound: Bound,
+    budget: float,
+    form: str = "price",
+    cost_exponent: float = 2.0,
+    blocks: int | None = None,
+    classes: int | None = None,
+    risk: float | None = None,
+    lottery: bool = True,
+    alpha: tuple[float, float] | None = None,
+) -> Posted:
+    """Post a tariff to each client such that the expected loss is least under an expected budget.
+
+    Nothing that a client says moves its own tariff, so there is nothing to lie about.
+
+    Parameters
+    ----------
+    clients
+        Whom to buy. Their costs and values may be unknown, and are not used; only "menu" needs
+        values.
+    beliefs
+        What the server believes of costs and values.
+    bound
+        How levels turn into expected loss.
+    budget
+        The most to pay in total, in expectation.
+    form
+        "price": one price per unit of level. "blocks": a price per block of levels. "tariff": a
+        price per level, in many blocks. "menu": levels with payments to choose from, where the
+        clients' values are known and only their costs are not.
+    cost_exponent
+        τ > 1.
+    blocks
+        For "blocks": how many; 4 by default.
+    classes
+        For "price": how many different prices there may be. Clients of a class get the same.
+    risk
+        For "price": the probability at which the spend may exceed the budget, instead of the budget
+        in expectation; the spend then counts as normally distributed.
+    lottery
+        For "price": whether one client may draw between two prices, which is what the optimum needs
+        at most. Without it that client gets one price in between that costs the same.
+    alpha
+        For "price": an interval that holds the bound's α. The prices then minimise the largest
+        expected loss over it, and keep the largest expected spend within the budget.
+
+    Returns
+    -------
+    Posted
+        Tariffs, expected loss and spend, and for "price" a certificate.
+
+    Examples
+    --------
+    >>> import fedprice as fp
+    >>> clients = fp.Clients(samples=[120, 900, 60], grad_norm=[1.2, 0.8, 2.0])
+    >>> beliefs = fp.Beliefs.exponential(cost=40, value=4000)
+    >>> posted = fp.post(clients, beliefs, bound=fp.Bound(alpha=3.3, rounds=1000), budget=20)
+    >>> posted
+    Posted(form='price', num_clients=3, expected_loss=0.00178395, expected_spend=20,
+    spend_std=7.20598)
+    >>> posted.prices.round(2)
+    array([ 6.06, 24.73,  5.25])
+    >>> posted.certificate.gap < 1e-5
+    True
+    """
+    budget, tau = number_like("budget", budget), number_like("cost_exponent", cost_exponent)
+    if not np.isfinite(budget):
+        raise InputError(f"`budget` must be a finite number; got {budget}.")
+    if not 1 < tau <= LARGEST_EXPONENT:
+        raise InputError(f"`cost_exponent` τ must be above 1; got {tau}.")
+    if form not in FORMS:
+        raise InputError(f"there is no form {form!r}. {nearest(str(form), FORMS)}")
+    if form != "blocks" and blocks is not None:
+        raise InputError(f"`blocks` goes with form 'blocks'; got form {form!r}.")
+    if form != "price" and not (classes is None and risk is None and lottery and alpha is None):
+        raise InputError(
+            f"`classes`, `risk`, `lottery` and `alpha` go with form 'price'; got form {form!r}."
+        )
+    if classes is not None:
+        number = number_like("classes", classes)
+        if alpha is not None or not 1 <= number <= len(clients) or number != int(number):
+            raise InputError(
+                f"`classes` must lie between 1 and the number of clients, {len(clients)}, be "
+                f"whole, and does not go with `alpha`; got {classes}."
+            )
+        classes = int(number)
+    if risk is not None and not 0 < number_like("risk", risk) < 0.5:
+        raise InputError(f"`risk` must lie between 0 and 0.5; got {risk}.")
+    types, own = beliefs.groups(clients)
+    if form == "price":
+        return _prices(
+            clients, beliefs, bound, budget, tau, types, own,
+            classes=classes, risk=risk, lottery=lottery, alpha=alpha,
+        )  # fmt: skip
+    number_of = None if form != "blocks" else 4 if blocks is None else blocks
+    return _tariffs(clients, beliefs, bound, budget, tau, types, own, form, number_of)
+
+
+def _tariffs(
+    clients: Clients,
+    beliefs: Beliefs,
+    bound: Bound,
+    budget: float,
+    tau: float,
+    types: list[Types],
+    own: IntArray,
+    form: str,
+    blocks: int | None,
+) -> Posted:
+    from fedprice.beliefs.block_tariffs import post_tariffs
+    from fedprice.beliefs.menus import post_menus
+
+    impact, cap = bound.impact(clients), clients.level_max
+    if form == "menu":
+        if "value" in clients.unknown:
+            raise InputError(
+                "a menu needs the clients' values, and only their costs may be unknown: add the "
+                "column 'value', or use form 'blocks' or 'tariff'."
+            )
+        found = post_menus(impact, types, own, clients.value, tau, cap, budget)
+    else:
+        found = post_tariffs(impact, types, own, tau, cap, budget, blocks)
+        if len(clients) <= MANY:
+            # The search for blocks is not exhaustive: never post what one price beats.
+            flat = _prices(
+                clients, beliefs, bound, budget, tau, types, own,
+                classes=None, risk=None, lottery=False, alpha=None,
+            )  # fmt: skip
+            loss = float(found.moments.loss.sum())
+            if flat.certificate.primal < loss and (flat.prices >= 0).all():
+                return replace(flat, form=form)
+    known = clients.value if form == "menu" else None
+    return Posted(
+        clients=clients,
+        beliefs=beliefs,
+        bound=bound,
+        budget=budget,
+        cost_exponent=tau,
+        form=form,
+        tariffs=found.tariffs,
+        moments=found.moments,
+        missed=_missed_on(found.tariffs, clients.level_min, impact, types, own, tau, known),
+        multiplier=found.multiplier,
+        certificate=Certificate(float(found.moments.loss.sum()), -np.inf),
+        planned=budget,
+    )
+
+
+def _missed_on(
+    tariffs: Tariffs,
+    floor: FloatArray,
+    impact: FloatArray,
+    types: list[Types],
+    own: IntArray,
+    tau: float,
+    value: FloatArray | None,
+) -> FloatArray:
+    """Return the probability that each client answers a tariff below its floor, shape (N,)."""
+    missed = np.zeros(floor.size)
+    for n in np.flatnonzero(floor > 0).tolist():
+        one = types[own[n]]
+        wants = (one.value if value is None else np.full_like(one.cost, value[n])) * impact[n]
+        levels = tariffs.of([n]).best_levels(one.cost[None], wants[None], tau)[0]
+        missed[n] = (levels < floor[n] * (1 - 1e-12)) @ one.weight
+    return missed
+
+
+class _Found(NamedTuple):
+    """Prices of clients and of rows, what they bring, the lottery and the multiplier."""
+
+    price: FloatArray
+    rows: FloatArray | None
+    brought: Moments
+    drawn: Lottery | None
+    multiplier: float
+
+
+def _prices(
+    clients: Clients,
+    beliefs: Beliefs,
+    bound: Bound,
+    budget: float,
+    tau: float,
+    types: list[Types],
+    own: IntArray,
+    *,
+    classes: int | None,
+    risk: float | None,
+    lottery: bool,
+    alpha: tuple[float, float] | None,
+) -> Posted:
+    low = high = bound.alpha
+    if alpha is not None:
+        try:
+            low, high = (number_like("alpha", end) for end in alpha)
+        except (TypeError, ValueError):
+            raise InputError(f"`alpha` must be an interval (low, high); got {alpha!r}.") from None
+        if not 0 < low <= bound.alpha <= high < np.inf:
+            raise InputError(
+                f"`alpha` must be an interval (low, high), above 0, that holds the bound's "
+                f"{bound.alpha:g}; got ({low:g}, {high:g})."
+            )
+    impact = replace(bound, alpha=high).impact(clients)
+    low_impact = replace(bound, alpha=low).impact(clients)
+    population = Population.of(impact, low_impact, clients.level_max, types, own, tau)
+    if not population.members:
+        raise InputError("no client has an impact, so there is nothing to pay for.")
+    grouped = None
+    search = Search(population.family())
+    if classes is not None:
+        grouped = price_classes(population, search, budget, classes)
+        search = Search(population.family(grouped))
+
+    def priced(planned: float, **options: int) -> _Found:
+        found = search.post(planned, **options)
+        rows, drawn = found.price, None
+        if found.row >= 0 and population.exact and grouped is None and lottery:
+            who = np.concatenate(population.members)[found.row]
+            drawn = Lottery(int(who), found.other, found.share)
+        else:  # also where a row is many clients
+            rows = search.settled(found)
+        if grouped is not None:
+            price = rows[population.class_of(grouped)] * (impact > 0)
+            return _Found(price, None, population.moments(price), None, found.multiplier)
+        price = population.prices(rows)
+        brought = population.moments(price, rows)
+        if drawn is not None:
+            brought = _with_lottery(brought, population, price, drawn)
+        return _Found(price, rows, brought, drawn, found.multiplier)
+
+    planned = aim = budget
+    found = priced(aim)
+    if risk is not None:
+        quantile = -float(special.ndtri(risk))
+        # Clients that have to be paid cannot cost less than 0; with the spend its deviation falls.
+        paid = bool(search.family.indifferent.all())
+
+        def lowered(aim: float, before: float) -> float:
+            return max(aim, before / 4) if paid else aim
+
+        for _ in range(FIXED_POINTS):
+            std = float(np.sqrt(found.brought.variance.sum()))
+            planned = aim = lowered(budget - quantile * std, planned)
+            found = priced(aim, refinements=1)
+        for _ in range(FIXED_POINTS):  # where the deviation jumps, there is no fixed point
+            std = float(np.sqrt(found.brought.variance.sum()))
+            excess = float(found.brought.spend.sum()) + quantile * std - budget
+            if excess <= CLOSE * std:
+                break
+            planned = aim = lowered(planned - 2 * excess, planned)
+            found = priced(aim, refinements=1)
+    if found.multiplier and not population.exact:
+        for _ in range(CORRECTIONS):  # interpolated clients do not meet the budget exactly
+            aim += planned - float(found.brought.spend.sum())
+            found = priced(aim, refinements=1)
+    price, rows, brought, drawn, multiplier = found
+    dual = search.dual(multiplier, planned)
+    primal, worst = float(brought.loss.sum()), None
+    if alpha is not None:
+        worst = primal - float(impact.sum()), float(brought.spend.sum())
+        impact = bound.impact(clients)
+        population = Population.of(impact, impact, clients.level_max, types, own, tau)
+        brought = population.moments(price, rows)
+        if drawn is not None:
+            brought = _with_lottery(brought, population, price, drawn)
+    return Posted(
+        clients=clients,
+        beliefs=beliefs,
+        bound=bound,
+        budget=budget,
+        cost_exponent=tau,
+        form="price",
+        tariffs=Tariffs.flat(price, clients.level_max),
+        moments=brought,
+        missed=_missed(price, clients.level_min, impact, types, own, tau),
+        multiplier=multiplier,
+        certificate=Certificate(primal, dual),
+        planned=planned,
+        lottery=drawn,
+        classes=None if grouped is None else population.class_of(grouped),
+        worst=worst,
+    )
+
+
+def _with_lottery(
+    brought: Moments, population: Population, price: FloatArray, drawn: Lottery
+) -> Moments:
+    """Return what is expected before the lottery is drawn."""
+    other = price.copy()
+    other[drawn.client] = drawn.price
+    n, p = drawn.client, drawn.probability
+    here, there = brought, population.moments(other)
+    mixed = type(brought)(*(x.copy() for x in brought))
+    for field in ("loss", "spend", "level", "variance"):
+        a, b = (float(getattr(x, field)[n]) for x in (here, there))
+        getattr(mixed, field)[n] = (1 - p) * a + p * b
+    mixed.variance[n] += p * (1 - p) * float(there.spend[n] - here.spend[n]) ** 2
+    return mixed
+
+
+def _missed(
+    price: FloatArray,
+    floor: FloatArray,
+    impact: FloatArray,
+    types: list[Types],
+    own: IntArray,
+    tau: float,
+) -> FloatArray:
+    """Return the probability that each client answers below its floor, shape (N,)."""
+    missed = np.zeros(price.size)
+    for n, one in enumerate(types):
+        who = np.flatnonzero((own == n) & (floor > 0))
+        for some in np.array_split(who, max(1, who.size * one.cost.size >> 16)):
+            level = floor[some, None] * (1 - 1e-12)
+            needed = price_at(level, one.cost, one.value * impact[some, None], tau)
+            missed[some] = (needed > price[some, None]) @ one.weight
+    return missed

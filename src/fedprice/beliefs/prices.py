@@ -1,0 +1,238 @@
+r"""Posted prices: the best price for each client whose type nobody knows, with a certificate.
+
+Symbols: P price, C(P) expected payment, A(P) expected loss, B budget, μ its multiplier, t = 1/μ.
+
+.. math::
+    \min_P \sum_n A_n(P_n) \quad\text{s.t.}\quad \sum_n C_n(P_n) \le B.
+
+Curves are computed on a grid of prices and bought along their hulls; then the grid is refined
+around the prices in use, and they are bought again. The certificate is the Lagrangian dual
+
+.. math::
+    \sum_n \min_P [A_n(P) + \mu C_n(P)] - \mu B,
+
+a lower bound for every choice of prices and every lottery over prices, whose inner minima are
+bounded over *all* prices: between grid prices by `Curves.lines`, below the lowest by `Curves.tail`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fedprice.beliefs.hulls import buy
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from fedprice.arrays import FloatArray
+    from fedprice.beliefs.families import Family
+    from fedprice.beliefs.hulls import Purchase
+
+__all__ = ["NoPriceError", "RowPrices", "Search"]
+
+POSITIVE, NEGATIVE = 40, 24  # prices of the first grid on either side of 0
+REFINEMENTS, BETWEEN = 6, 4  # rounds, and new prices per cell beside a price in use
+HAIR = 1e-9  # relative, of prices
+TOLERANCE = 3e-6  # of a row's bound in the certificate, relative to its loss
+HALVINGS = 40  # of the prices between which a lottery is settled
+MOST_CELLS = 256  # per row, before their bounds are taken as they are
+BEYOND = 4.0  # how many times as far as the grid reaches it is continued, if its end is in use
+FARTHER = 12  # times that it is, before prices are refined
+CONTINUED = 50  # times that a grid is continued before no price is said to meet the budget
+
+
+class RowPrices(NamedTuple):
+    """The prices of rows.
+
+    Attributes
+    ----------
+    price
+        One per row.
+    row, other, share
+        The row that draws its price by lot (−1 if none), its other price, and the probability of
+        that one.
+    multiplier
+        μ; 0 if everybody is at the cap, and money is left.
+    """
+
+    price: FloatArray
+    row: int
+    other: float
+    share: float
+    multiplier: float
+
+
+class NoPriceError(InputError):
+    """No posted price meets the budget."""
+
+    exit_code = 3
+
+
+@dataclass(eq=False)
+class Search:
+    """The search for the best prices of a family: curves on a grid that is refined as needed."""
+
+    family: Family
+    price: FloatArray = field(init=False)
+    spend: FloatArray = field(init=False)
+    loss: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        # Where everybody is at the cap even for a fee, it is the fee that sets the scale.
+        scale = np.maximum(np.abs(self.family.top()), np.finfo(float).tiny)[:, None]
+        up, down = np.geomspace(1e-5, 1, POSITIVE), -np.geomspace(10, 1e-5, NEGATIVE)
+        signed = np.concatenate([down, np.zeros(1), up])
+        positive = np.geomspace(1e-8, 1, signed.size)
+        self.price = scale * np.where(self.family.indifferent[:, None], positive, signed)
+        self.spend, self.loss = self.family.at(self.price)
+
+    def _buy(self, budget: float) -> Purchase:
+        """Return the best purchase from the grid, which is continued until it meets the budget.
+
+        Fees have no limit, nor has a price above 0 a least one. So there are always prices, unless
+        some clients have to be paid and nobody could be charged for it.
+        """
+        for _ in range(CONTINUED):
+            found = buy(self.spend, self.loss, budget)
+            if found is not None:
+                return found
+            if budget <= 0 and self.family.indifferent.all():
+                break
+            self._add(self._beyond())
+        least = float(self.spend[:, 0].sum())
+        raise NoPriceError(
+            f"no posted prices meet a budget of {budget:g} in expectation: the least that they can "
+            f"cost is about {round(least, 6):.6g}. Raise the budget"
+            + (
+                "; types with value 0 join only if they are paid."
+                if self.family.indifferent.any()
+                else "."
+            )
+        )
+
+    def _beyond(self) -> FloatArray:
+        """Return a price below each row's grid, shape (rows, 1)."""
+        lowest = self.price[:, :1]
+        return np.where(self.family.indifferent[:, None], lowest / BEYOND, lowest * BEYOND)
+
+    def _refine(self, found: Purchase, turn: int) -> None:
+        """Add prices to the cells beside those in use.
+
+        Where a hull leaves out prices beside the one in use, the other end of that segment may win
+        once it is known as exactly; it has every other turn.
+        """
+        at = found.chosen.copy()
+        if turn % 2:
+            if found.row >= 0:
+                at[found.row] = found.to
+            for beside in (found.below, found.above)[:: 1 if turn % 4 == 1 else -1]:
+                skips = np.abs(beside - found.chosen) > 1
+                at[skips] = beside[skips]
+        steps = np.arange(1, BETWEEN + 1) / (BETWEEN + 1)
+        here = self.price[np.arange(self.family.size), at][:, None]
+        below = np.where(self.price < here, self.price, -np.inf).max(axis=1, keepdims=True)
+        above = np.where(self.price > here, self.price, np.inf).min(axis=1, keepdims=True)
+        below = np.where(np.isfinite(below), below, self._beyond())
+        above = np.where(np.isfinite(above), above, here)
+        self._add(
+            np.concatenate([here + (beside - here) * steps for beside in (below, above)], axis=1)
+        )
+
+    def _add(self, price: FloatArray) -> None:
+        """Add prices to the grid, shape (rows, M)."""
+        spend, loss = self.family.at(price)
+        old = (self.price, self.spend, self.loss)
+        joined = [
+            np.concatenate(pair, axis=1) for pair in zip(old, (price, spend, loss), strict=True)
+        ]
+        order = np.argsort(joined[0], axis=1, kind="stable")
+        self.price, self.spend, self.loss = (np.take_along_axis(x, order, 1) for x in joined)
+
+    def post(self, budget: float, refinements: int = REFINEMENTS) -> RowPrices:
+        """Return the best prices under a budget, the grid refined around them."""
+        for _ in range(FARTHER):  # as long as somebody is charged as much as the grid knows
+            ends = (self._buy(budget).chosen == 0) & ~self.family.indifferent
+            if not (ends & (self.loss[:, 0] > 0)).any():  # nodes without clients have no loss
+                break
+            self._add(self._beyond())
+        for turn in range(refinements):
+            self._refine(self._buy(budget), turn)
+        found = self._buy(budget)
+        price = self.price[np.arange(self.family.size), found.chosen]
+        other = float(self.price[found.row, found.to]) if found.row >= 0 else 0.0
+        return RowPrices(price, found.row, other, found.share, found.multiplier)
+
+    def settled(self, found: RowPrices) -> FloatArray:
+        """Return the prices without the lottery: one in between that costs as much in its place."""
+        if found.row < 0:
+            return found.price
+        price, row = found.price.copy(), found.row
+        spend, _ = self.family.at(np.stack([price, np.full_like(price, found.other)], axis=1))
+        aim = (1 - found.share) * spend[row, 0] + found.share * spend[row, 1]
+        low, high = price[row], found.other
+        for _ in range(HALVINGS):
+            price[row] = (low + high) / 2
+            paid = self.family.at(price[:, None])[0][row, 0]
+            low, high = (price[row], high) if paid <= aim else (low, price[row])
+        price[row] = low
+        return price
+
+    def dual(self, multiplier: float, budget: float) -> float:
+        """Return the certificate at a multiplier: no lottery over prices has a smaller loss.
+
+        Each row's cells grow geometrically from its best price outwards, and cells whose bound is
+        not good enough are split.
+        """
+        rows = np.arange(self.family.size)
+        if not multiplier:
+            return float(self.loss[:, -1].sum())  # everybody is at the cap
+        reciprocal = 1 / multiplier
+        value = self.loss + multiplier * self.spend
+        at = np.argmin(value, axis=1)
+        best = value[rows, at]
+        centre = self.price[rows, at]
+        low, high = self.family.range(reciprocal)
+        # A hair's breadth wider: where both are one price, it is not on the grid.
+        low = low - HAIR * np.abs(low)
+        high = high + HAIR * np.where(np.isfinite(high), np.abs(high), 0.0)
+        bound = best.copy()
+        bottom = self.price[:, 0]
+        open_ = low < bottom  # the range reaches below the grid
+        if open_.any():
+            # Rows with types without value have prices above 0 only, where the spend is positive
+            # and the loss rises towards 0. For others the tail's bound grows like √|P|: the cells
+            # go on down to where it is good enough.
+            some = self.family.indifferent
+            tail = np.where(some, self.loss[:, 0], self.family.tail(bottom, reciprocal))
+            more = ~some & open_ & (tail > 0) & (tail < best)
+            bottom = np.where(more, bottom * (best / np.where(more, tail, 1.0)) ** 2, bottom)
+            bound = np.where(open_ & ~more, np.minimum(bound, tail), bound)
+        low = np.maximum(low, bottom)
+        scale = np.maximum(np.abs(centre), 1e-3 * self.price[:, -1])
+        offsets = scale[:, None] * 1e-3 * 2.0 ** np.arange(14)
+        edges = np.sort(
+            np.concatenate(
+                [low[:, None], centre[:, None] - offsets, centre[:, None], np.zeros((rows.size, 1)),
+                 centre[:, None] + offsets, high[:, None]], axis=1,
+            )
+        )  # fmt: skip
+        edges = np.clip(edges, low[:, None], np.maximum(high, low)[:, None])
+        left, right = edges[:, :-1].ravel(), edges[:, 1:].ravel()
+        who = np.repeat(rows, edges.shape[1] - 1)
+        keep = right > left
+        left, right, who = left[keep], right[keep], who[keep]
+        cells = 0
+        while left.size:
+            cells += left.size
+            lowest, between = self.family.lowest(left, right, who, reciprocal)
+            done = lowest >= (best - TOLERANCE * self.loss[rows, at])[who]
+            if cells > MOST_CELLS * rows.size:
+                done[:] = True
+            np.minimum.at(bound, who[done], between[done])
+            left, right, who = left[~done], right[~done], who[~done]
+            middle = (left + right) / 2
+            left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+            who = np.concatenate([who, who])
+        return float(bound.sum()) - multiplier * budget

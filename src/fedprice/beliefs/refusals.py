@@ -1,0 +1,340 @@
+r"""Who would refuse its price, and the best prices that nobody refuses.
+
+Symbols: q level, x = 1/q, P price, c cost, τ cost exponent, v value, k impact, X = Σ k x,
+D_n and g_n the losses above the optimum of the model trained without client n, and of its own.
+
+A client that takes part has the utility P q − c q^τ − v (X − Σ k + β/R). At the price of an
+interior level, payment less cost is (τ−1) c q^τ − v k x. What it compares this with must be said:
+
+======= ================================================== ===================================
+outside what a client that refuses does and has            it takes part if
+======= ================================================== ===================================
+free    it joins unpaid, as often as suits it              P ≥ 0
+stay    it stays out, and gets the model trained without   (τ−1) c q^τ − 2 v k x ≥ −v (k + D_n)
+        it, the others joining as often as before
+nothing it stays out, and keeps its own model              (τ−1) c q^τ − v k x ≥
+                                                           v (X − Σ k + β/R − g_n)
+======= ================================================== ===================================
+
+Each left-hand side rises with q, so that every one of them is a floor on the level, and floors are
+what the solver knows. A client whose floor would lie above its cap joins at the cap and is paid
+what it lacks on top: there, a price above P(q) changes no level. In the last row the floors rise
+with X, and X with the floors. Beginning with the X of the prices without this constraint, both are
+computed in turn; no point that satisfies all constraints has a smaller X than any of those on the
+way, so that the limit is the optimum, and if the budget does not suffice on the way, there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.bound import random_loss
+from fedprice.errors import InputError, nearest, precision_error
+from fedprice.game import best_response, price_at
+from fedprice.pricing import Outcome, Status, solve
+from fedprice.tables import as_pandas
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pandas as pd
+    import polars as pl
+
+    from fedprice.arrays import BoolArray, FloatArray
+    from fedprice.game import Game
+
+__all__ = ["Outside", "Refusals", "refusals"]
+
+TOLERANCE = 1e-9  # relative to the terms of a utility
+SETTLED = 1e-13  # relative change of X at which floors and X fit each other
+MOST_ITERATIONS = 1000
+
+
+class Outside(StrEnum):
+    """What a client does that refuses its price.
+
+    FREE: it joins unpaid. STAY: it stays out and gets the model trained without it. NOTHING: it
+    stays out and keeps the model that it trained on its own data.
+    """
+
+    FREE = "free"
+    STAY = "stay"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Refusals:
+    """Who would refuse the prices of an outcome, and the best prices that nobody refuses.
+
+    Attributes
+    ----------
+    outcome
+        The outcome in question.
+    outside
+        What a client does that refuses.
+    advantage
+        The utility of taking part less that of refusing, all others taking part, shape (N,).
+    refuses
+        Which clients would refuse, shape (N,).
+    respected
+        The optimum among all prices that nobody refuses; infeasible if the budget does not suffice
+        for that. The `level_min` of its clients are the floors that this takes. Its `least_budget`
+        is not computed for "nothing", and −inf.
+    """
+
+    outcome: Outcome
+    outside: Outside
+    advantage: FloatArray
+    refuses: BoolArray
+    respected: Outcome
+
+    def __repr__(self) -> str:
+        return (
+            f"Refusals(outside={self.outside.value!r}, num_clients={self.refuses.size}, "
+            f"refuse={int(self.refuses.sum())}, loss_increase={self.loss_increase:.4g})"
+        )
+
+    @cached_property
+    def loss_increase(self) -> float:
+        """The relative increase of the expected loss that respecting the refusals costs.
+
+        Infinite if no prices do, or if there was no loss before.
+        """
+        if self.respected.status is Status.INFEASIBLE:
+            return np.inf
+        before, after = self.outcome.expected_loss, self.respected.expected_loss
+        if before == 0:
+            return np.inf if after > 0 else 0.0
+        return after / before - 1
+
+    def summary(self) -> dict[str, Any]:
+        """Return the refusals in a few plain numbers, by name."""
+        return {
+            "outside": self.outside.value,
+            "refuse": int(self.refuses.sum()),
+            "expected_loss_unconstrained": self.outcome.expected_loss,
+            "loss_increase": self.loss_increase,
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars table: the columns of the respected outcome, then who refuses.
+
+        `price_unconstrained` and `advantage` are those of the outcome in question, and `refuses`
+        says who would refuse it.
+        """
+        import polars as pl
+
+        return self.respected.to_frame().with_columns(
+            pl.Series("price_unconstrained", self.outcome.prices),
+            pl.Series("advantage", self.advantage),
+            pl.Series("refuses", self.refuses),
+        )
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_frame` as a pandas table (extra `pandas`)."""
+        return as_pandas(self.to_frame())
+
+
+def refusals(
+    outcome: Outcome,
+    outside: str = "free",
+    *,
+    without: npt.ArrayLike | None = None,
+    own: npt.ArrayLike | None = None,
+) -> Refusals:
+    """Return who would refuse an outcome's prices, and the best prices that nobody refuses.
+
+    Parameters
+    ----------
+    outcome
+        Prices and levels, of any scheme that posts prices.
+    outside
+        What a client does that refuses: "free" (joins unpaid), "stay" (stays out, and gets the
+        model trained without it) or "nothing" (stays out, and keeps its own model).
+    without
+        For "stay": D_n ≥ 0, shape (N,) or a scalar, by how much the loss of the best model without
+        client n's data exceeds the optimum. By default 0, which tempts the most: nobody else would
+        refuse at any other D_n.
+    own
+        For "nothing": g_n ≥ 0, shape (N,) or a scalar, by how much the loss of client n's own model
+        on all clients' data exceeds the optimum. It has no default.
+
+    Examples
+    --------
+    >>> from fedprice import Bound, Game, population, solve
+    >>> game = Game(population(), bound=Bound(alpha=3.3, rounds=1000), budget=200)
+    >>> free = refusals(solve(game), outside="free")
+    >>> free  # those that would pay
+    Refusals(outside='free', num_clients=40, refuse=3, loss_increase=0.004625)
+    >>> free.respected.payers
+    0
+    >>> refusals(solve(game), outside="nothing", own=2.1)
+    Refusals(outside='nothing', num_clients=40, refuse=0, loss_increase=0)
+    """
+    try:
+        option = Outside(outside)
+    except ValueError:
+        raise InputError(
+            f"`outside` must be 'free', 'stay' or 'nothing'; got {outside!r}. "
+            f"{nearest(str(outside), (known.value for known in Outside))}"
+        ) from None
+    if not outcome.posts_prices:
+        raise InputError(
+            f"`outcome` must be of a scheme that posts prices; {outcome.scheme!r} asks nobody."
+        )
+    if not np.isfinite(outcome.expected_loss):
+        raise InputError(
+            "`outcome` must let every client join that has an impact: its loss is infinite."
+        )
+    losses = _outside_losses(outcome.game, option, without, own)
+    advantage, scale = _advantage(outcome, option, losses)
+    asked = (outcome.game.impact > 0) | (outcome.levels > 0)
+    return Refusals(
+        outcome=outcome,
+        outside=option,
+        advantage=advantage,
+        refuses=asked & (advantage < -TOLERANCE * scale),
+        respected=_respected(outcome.game, option, losses),
+    )
+
+
+def _outside_losses(
+    game: Game, option: Outside, without: npt.ArrayLike | None, own: npt.ArrayLike | None
+) -> FloatArray:
+    """Return D_n or g_n, whichever the outside option needs, and 0 if it needs none."""
+    wanted = {Outside.STAY: "without", Outside.NOTHING: "own"}.get(option)
+    given = {"without": without, "own": own}
+    for name, losses in given.items():
+        if losses is not None and name != wanted:
+            raise InputError(f"`{name}` plays no part with outside={option.value!r}; leave it out.")
+    if option is Outside.NOTHING and own is None:
+        raise InputError(
+            "outside='nothing' needs `own`: by how much the loss of each client's own model "
+            "exceeds the optimum. Measure it, or choose outside='stay'."
+        )
+    count = len(game.clients)
+    losses = given[wanted] if wanted is not None else None
+    try:
+        array = np.asarray(0.0 if losses is None else losses, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`{wanted}` must be numbers; {error}.") from error
+    if array.shape not in ((), (count,)):
+        raise InputError(f"`{wanted}` must have shape ({count},); got {array.shape}.")
+    array = np.broadcast_to(array, count)
+    bad = ~(np.isfinite(array) & (array >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"`{wanted}` must be finite numbers, at least 0; got {array[row]:g} in row {row + 1} "
+            f"(client {game.clients.ids[row]!r})."
+        )
+    return array
+
+
+def _advantage(
+    outcome: Outcome, option: Outside, losses: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the utility of taking part less that of refusing, and the size of its terms."""
+    game, q = outcome.game, outcome.levels
+    c, v, k, tau = game.clients.cost, game.clients.value, game.impact, game.cost_exponent
+
+    def share(levels: FloatArray) -> FloatArray:
+        """Return v k (1 − q) / q, what a client's own absences cost it."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(v * k > 0, v * k * (1 - levels) / levels, 0.0)
+
+    # What all others contribute to the loss is the same for both, unless it is not their model.
+    if option is Outside.NOTHING:
+        inside = v * (random_loss(k, q) + game.bound.beta / game.bound.rounds)
+        alone = v * losses
+    elif option is Outside.STAY:
+        inside, alone = share(q), v * losses
+    else:
+        unpaid = best_response(game, 0.0)
+        inside, alone = share(q), c * unpaid**tau + share(unpaid)
+    scale = np.abs(outcome.payments) + c * q**tau + inside + alone
+    return outcome.profits - inside + alone, scale
+
+
+def _respected(game: Game, option: Outside, losses: FloatArray) -> Outcome:
+    """Return the optimum among the prices that nobody refuses."""
+    if option is not Outside.NOTHING:
+        found = _with_floors(game, *_floors(game, option, losses))
+        if option is Outside.FREE:  # what is below 0 is rounding error
+            prices, least = np.maximum(found.prices, 0.0), max(found.least_budget, 0.0)
+            found = replace(found, prices=prices, least_budget=least)
+        return found
+    total = solve(game).certificate.primal
+    for _ in range(MOST_ITERATIONS):
+        found = _with_floors(game, *_floors(game, option, losses, total))
+        found = replace(found, least_budget=-np.inf)
+        if found.status is Status.INFEASIBLE or found.certificate.primal <= total * (1 + SETTLED):
+            return found
+        total = found.certificate.primal
+    raise precision_error("the optimum that nobody refuses")
+
+
+def _floors(
+    game: Game, option: Outside, losses: FloatArray, total: float = 0.0
+) -> tuple[FloatArray, FloatArray]:
+    """Return the levels that clients must have at least, and what they lack at the cap, in money.
+
+    `total` is X, which matters for "nothing" only.
+    """
+    clients, tau, k = game.clients, game.cost_exponent, game.impact
+    c, v, cap = clients.cost, clients.value, clients.level_max
+    if option is Outside.FREE:
+        unpaid = best_response(game, 0.0)
+        lacking = np.where(unpaid == cap, -price_at(cap, c, v * k, tau) * cap, 0.0)
+        # Rounded down, so that rounding error does not ask for money that a budget of 0 lacks.
+        floor = np.where(unpaid == cap, cap, unpaid * (1 - 2.0**-50))
+    else:
+        if option is Outside.STAY:
+            times, least = 2.0, -v * (k + losses)
+        else:
+            times, least = 1.0, v * (total - k.sum() + game.bound.beta / game.bound.rounds - losses)
+        floor = _level_worth(least, (tau - 1) * c, times * v * k, tau, cap)
+        lacking = least - ((tau - 1) * c * cap**tau - times * v * k / cap)
+    # Who has no impact and no floor of its own is not asked for anything.
+    asked = (k > 0) | (clients.level_min > 0)
+    floor = np.where(asked, np.maximum(floor, clients.level_min), 0.0)
+    return floor, np.where(asked, np.maximum(lacking, 0.0), 0.0)
+
+
+def _level_worth(
+    least: FloatArray, cost: FloatArray, harm: FloatArray, tau: float, cap: FloatArray
+) -> FloatArray:
+    """Return the level at which a q^τ − b/q reaches `least`; the cap if none up to it does.
+
+    In x = 1/q the function falls and is convex, so that Newton's iteration from the cap runs
+    monotonically to the root, and never lets the level fall below it.
+    """
+    x = 1 / cap
+    reached = (harm > 0) | (least > 0)  # else it does at every level
+    for _ in range(200):
+        bought = cost * x**-tau
+        step = (bought - harm * x - least) / (tau * bought / x + harm)
+        step = np.where(reached, np.maximum(step, 0.0), 0.0)
+        x = x + step
+        if not (step > 1e-15 * x).any():
+            break
+    return np.where(reached, np.minimum(1 / x, cap), 0.0)
+
+
+def _with_floors(game: Game, floor: FloatArray, lacking: FloatArray) -> Outcome:
+    """Return the equilibrium with these floors, and with what clients lack at the cap on top."""
+    raised = replace(game, clients=replace(game.clients, level_min=floor))
+    on_top = float(lacking.sum())
+    found = solve(replace(raised, budget=game.budget - on_top))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bonus = np.where(lacking > 0, lacking / found.levels, 0.0)
+    return replace(
+        found,
+        game=raised,
+        prices=found.prices + bonus,
+        least_budget=found.least_budget + on_top,
+    )
