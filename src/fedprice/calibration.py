@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from fedprice.bound import Bound, random_loss
 from fedprice.clients import LARGEST_WEIGHT, Clients
-from fedprice.errors import InputError
+from fedprice.errors import InputError, number_like
 from fedprice.learning.draws import PILOTS, key
 from fedprice.learning.functions import client_names, sample_counts
 from fedprice.rounds import Plain, simulate_runs, usual_aggregator
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.learning.task import Task
-    from fedprice.rounds import Aggregator, ServerStep
+    from fedprice.rounds import Aggregator, History, ServerStep
 
-__all__ = ["Calibration", "Fit", "calibrate", "fit_alpha"]
+__all__ = ["Calibration", "Fit", "Slope", "calibrate", "fit_alpha", "fit_slope"]
 
 FORMAT = "fedprice calibration 1"
 CHECKPOINTS = (20, 30, 50)
@@ -53,6 +53,11 @@ class Fit:
         loss is not known.
     norm
         The norm of each client that the constants go with, shape (num_clients,).
+    random
+        α A(q) of the pilots at the highest level: the part of their loss, times rounds, that is not
+        β's. NaN in files of before it was kept.
+    error
+        The standard error of β + `random` over the repeats; NaN likewise.
     """
 
     alpha: float
@@ -60,6 +65,17 @@ class Fit:
     high: float
     beta: float
     norm: FloatArray
+    random: float = np.nan
+    error: float = np.nan
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Points of accuracy (hundredths) that one unit less of loss brings, with its 95 % interval."""
+
+    points: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,6 +100,9 @@ class Calibration:
         The largest norms of stochastic gradients; None where they are not known.
     rounds, pilots
         The checkpoints, and the mean loss of each pilot there, shape (levels, checkpoints).
+    accuracy
+        What a unit of loss means in accuracy, over the later half of the pilots; None where the
+        task reports no "accuracy" between 0 and 1.
     """
 
     name: str
@@ -97,6 +116,7 @@ class Calibration:
     grad_norm_max: FloatArray | None
     rounds: IntArray
     pilots: FloatArray
+    accuracy: Slope | None = None
 
     def __repr__(self) -> str:
         fit = self.fit
@@ -138,6 +158,29 @@ class Calibration:
     def bound(self, rounds: int) -> Bound:
         """Return the bound with the measured constants."""
         return Bound(alpha=self.alpha, rounds=rounds, beta=self.beta)
+
+    def value(self, per_point: float) -> tuple[float, tuple[float, float]]:
+        """Return the value of a unit of loss to whom a point of accuracy is worth `per_point`.
+
+        The pilots convert: value = points of accuracy per unit of loss × money per point. The
+        interval is the slope's, at 95 %.
+        """
+        worth = number_like("per_point", per_point)
+        if not 0 <= worth < np.inf:
+            raise InputError(f"`per_point` must be a finite number, at least 0; got {worth}.")
+        slope = self.accuracy
+        if slope is None:
+            raise InputError(
+                f"the pilots of {self.name} kept no accuracy: the calibration is older than that, "
+                'or the task reports no "accuracy" between 0 and 1. Calibrate again with one.'
+            )
+        if not slope.low > 0:
+            raise InputError(
+                "the pilots cannot tell how accuracy falls with the loss (95 % from "
+                f"{slope.low:.3g} to {slope.high:.3g} points per unit); use more repeats or later "
+                "checkpoints."
+            )
+        return worth * slope.points, (worth * slope.low, worth * slope.high)
 
     def with_alpha(self, alpha: float) -> Calibration:
         """Return the same calibration with another α, known exactly."""
@@ -197,6 +240,7 @@ class Calibration:
             "updates": _constants(self.updates),
             "rounds": self.rounds.tolist(),
             "pilots": self.pilots.tolist(),
+            "accuracy": None if self.accuracy is None else asdict(self.accuracy),
             "clients": self.to_frame().to_dicts(),
         }
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -247,6 +291,7 @@ class Calibration:
                 grad_norm_max=_column(rows, "grad_norm_max") if known else None,
                 rounds=rounds,
                 pilots=pilots,
+                accuracy=_slope(content.get("accuracy")),  # older files have none
             )
         except (
             KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
@@ -269,11 +314,25 @@ def _fit(content: dict[str, float], rows: list[dict[str, Any]], norm: str) -> Fi
     alpha, low, high, beta = numbers
     if not 0 < low <= alpha <= high < np.inf or not 0 <= beta < np.inf:
         raise ValueError(numbers)
-    return Fit(alpha, low, high, beta, _column(rows, norm))
+    kept = [float(content.get(name, np.nan)) for name in ("random", "error")]  # not in older files
+    if any(one < 0 or one == np.inf for one in kept):
+        raise ValueError(kept)
+    return Fit(alpha, low, high, beta, _column(rows, norm), *kept)
+
+
+def _slope(content: dict[str, float] | None) -> Slope | None:
+    if content is None:
+        return None
+    points, low, high = (float(content[name]) for name in ("points", "low", "high"))
+    if not -np.inf < low <= points <= high < np.inf:
+        raise ValueError(content)
+    return Slope(points, low, high)
 
 
 def _constants(fit: Fit) -> dict[str, float]:
-    return {"alpha": fit.alpha, "alpha_low": fit.low, "alpha_high": fit.high, "beta": fit.beta}
+    found = {"alpha": fit.alpha, "alpha_low": fit.low, "alpha_high": fit.high, "beta": fit.beta}
+    kept = {"random": fit.random, "error": fit.error}
+    return found | {name: one for name, one in kept.items() if not np.isnan(one)}
 
 
 def calibrate(
@@ -353,11 +412,13 @@ def calibrate(
         norm = np.sqrt(np.nanmean(norms**2, axis=0))
         spreads = np.array([random_loss((weight * norm) ** 2, q) for q in vectors])
         alpha, (low, high) = fit_alpha(losses, spreads, rounds)
+        random = float(alpha * spreads[-1])
         beta = 0.0
         if least is not None:
-            left = rounds * (losses[-1].mean(axis=0) - least) - alpha * spreads[-1]
+            left = rounds * (losses[-1].mean(axis=0) - least) - random
             beta = max(float(left.mean()), 0.0)
-        return Fit(alpha, low, high, beta, norm)
+        error = float((rounds * losses[-1]).mean(axis=1).std(ddof=1) / np.sqrt(repeats))
+        return Fit(alpha, low, high, beta, norm, random, error)
 
     norms = np.array([h.grad_norm for h in histories])
     known = not np.isnan(norms).all()
@@ -373,7 +434,53 @@ def calibrate(
         grad_norm_max=np.nanmax([h.grad_norm_max for h in histories], axis=0) if known else None,
         rounds=rounds,
         pilots=losses.mean(axis=1),
+        accuracy=_late_slope(histories, repeats),
     )
+
+
+def _late_slope(histories: Sequence[History], repeats: int) -> Slope | None:
+    """Fit accuracy against loss over the later half of the pilots; None if there is none."""
+    late = 2 * histories[0].rounds >= histories[0].rounds[-1]
+    # Pilots of one repeat share their random numbers, so a repeat is a row.
+    loss, accuracy = (
+        np.array([metric[late] for metric in metrics])
+        .reshape(-1, repeats, int(late.sum()))
+        .swapaxes(0, 1)
+        .reshape(repeats, -1)
+        for metrics in ([h.loss for h in histories], [h.accuracy for h in histories])
+    )
+    if not ((accuracy >= 0) & (accuracy <= 1)).all() or np.ptp(loss) == 0:
+        return None
+    points, (low, high) = fit_slope(loss, 100 * accuracy)
+    return Slope(points, low, high)
+
+
+def fit_slope(loss: FloatArray, points: FloatArray) -> tuple[float, tuple[float, float]]:
+    """Fit by how many points the accuracy rises per unit of loss that falls, with a 95 % interval.
+
+    Parameters
+    ----------
+    loss, points
+        Of each repeat and evaluation, shape (repeats, evaluations).
+
+    Returns
+    -------
+    slope, interval
+        Least squares over everything. Repeats are independent, evaluations within one are not: the
+        standard error is the jackknife's, which leaves out one repeat at a time.
+    """
+    from scipy.stats import t
+
+    def slope(rows: slice | IntArray) -> float:
+        x = loss[rows] - loss[rows].mean()
+        return -float((x * points[rows]).sum() / (x**2).sum())
+
+    repeats = len(loss)
+    estimate = slope(slice(None))
+    without = np.array([slope(np.delete(np.arange(repeats), one)) for one in range(repeats)])
+    error = np.sqrt((repeats - 1) / repeats * ((without - without.mean()) ** 2).sum())
+    half = float(t.ppf(0.975, repeats - 1) * error)
+    return estimate, (estimate - half, estimate + half)
 
 
 def fit_alpha(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedprice.calibration import Calibration
     from fedprice.learning import Task
 
-__all__ = ["calibrate"]
+__all__ = ["calibrate", "numbers"]
 
 
 def calibrate(
@@ -67,8 +67,8 @@ def calibrate(
     require_extras(*extras_for(what))
     delivery = Delivery(output, None, format_, force)
     settings = {
-        "levels": _numbers("--levels", levels, float),
-        "checkpoints": _numbers("--checkpoints", checkpoints, int),
+        "levels": numbers("--levels", levels, float),
+        "checkpoints": numbers("--checkpoints", checkpoints, int),
         "repeats": repeats,
         "max_weight": max_weight,
         "seed": seed,
@@ -83,7 +83,7 @@ def calibrate(
     )
 
 
-def _numbers(option: str, text: str, kind: type[float] | type[int]) -> list[float] | list[int]:
+def numbers(option: str, text: str, kind: type[float] | type[int]) -> list[float] | list[int]:
     """Return numbers that are separated by commas."""
     try:
         return [kind(part) for part in text.split(",")]
@@ -107,6 +107,15 @@ def _screen(measured: Calibration, task: Task) -> RenderableType:
                 ("  α for them", f"{number(fit.alpha)}, 95 % from {low} to {high}"),
             ]
             pairs += [("  β for them", number(fit.beta))] if convex else []
+    if measured.accuracy is not None:
+        slope = measured.accuracy
+        pairs.append(
+            (
+                "accuracy",
+                f"{number(slope.points)} points per unit of loss, 95 % from {number(slope.low)} to "
+                f"{number(slope.high)}",
+            )
+        )
     if isinstance(task, LogisticRegression):
         theory = theory_constants(task)
         pairs.append(("theory", f"L = {number(theory.smoothness)}, μ = {number(theory.convexity)}"))

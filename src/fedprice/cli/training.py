@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
            "counted", "kept_in", "measures", "run_pilots", "train", "warn"]  # fmt: skip
 
-TAKEN = {"scheme", "status", "spend", "expected_loss", "joiners", "loss_std"}  # columns of results
+TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
+         "loss_std"}  # columns of results  # fmt: skip
 
 AggregatorName = Annotated[
     str | None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from fedprice.game import Game
     from fedprice.learning import Clock, Task
 
-__all__ = ["Batch", "DataPath", "LearningRate", "LocalSteps", "RunConfig", "What", "WhatArgument",
-           "WhatOptions", "extras_for", "federation_of", "find_what"]  # fmt: skip
+__all__ = ["WHAT", "Batch", "DataPath", "LearningRate", "LocalSteps", "RunConfig", "What",
+           "WhatArgument", "WhatOptions", "extras_for", "federation_of", "find_what",
+           "find_with_steps"]  # fmt: skip
 
 WHAT = (
     "setup1, setup2 or setup3; a data file (CSV, Parquet or npz); FILE.py:FUNCTION, which returns "
@@ -136,14 +138,33 @@ class What:
 def find_what(what: str, given: WhatOptions) -> What:
     """Return what is meant, or say in one line why it cannot be had."""
     kind = _kind(what)
-    for option, kinds, words in given.given():
-        if kind not in kinds:
-            raise InputError(f"{option} is for {words}; leave it out with {what}.")
+    _refuse_options(what, kind, given)
     if kind is Kind.FUNCTION:
         return _from_function(what)
     if kind is Kind.FLOWER_APP:
         return _from_flower(Path(what), given.run_config or "")
     return _from_data(what, given)
+
+
+def find_with_steps(what: str, given: WhatOptions, local_steps: int) -> What:
+    """Return what is meant with a number of local steps; a function must take `local_steps`."""
+    kind = _kind(what)
+    if kind is Kind.FLOWER_APP:
+        raise InputError(
+            "the local steps of a Flower app are a setting of its own: make a calibration at each "
+            "number of them with `fedprice calibrate --run-config`, and give --calibration E=FILE."
+        )
+    if kind is Kind.FUNCTION:
+        _refuse_options(what, kind, given)
+        return _from_function(what, local_steps=local_steps)
+    return find_what(what, replace(given, local_steps=local_steps))
+
+
+def _refuse_options(what: str, kind: Kind, given: WhatOptions) -> None:
+    """Refuse options that are for other kinds of WHAT."""
+    for option, kinds, words in given.given():
+        if kind not in kinds:
+            raise InputError(f"{option} is for {words}; leave it out with {what}.")
 
 
 def federation_of(what: str, data: Path | None) -> Federation:
@@ -208,12 +229,15 @@ def _from_data(what: str, given: WhatOptions) -> What:
     )
 
 
-def _from_function(what: str) -> What:
+def _from_function(what: str, **settings: int) -> What:
     from fedprice.learning import Task
 
     make = load_function(what, "task")
+    for name in settings:
+        if name not in inspect.signature(make).parameters:
+            raise InputError(f"{what} must take the argument `{name}`, which is varied here.")
     try:
-        task = make()
+        task = make(**settings)
     except (Exception, SystemExit) as error:
         raise function_failed(what, "task", error) from error
     if not isinstance(task, Task):

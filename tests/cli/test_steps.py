@@ -1,0 +1,131 @@
+"""`fedprice steps`: pilots at several local steps, or calibrations of before."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedprice.calibration import Calibration
+from tests.conftest import Run
+
+TASK = """
+import fedprice as fp
+import numpy as np
+
+goals = np.array([0.0, 1.0, 5.0])
+
+def task(local_steps=1):
+    def update(model, client, round_, seed):
+        noise = np.random.default_rng([seed, round_, client]).normal(size=1)
+        return [(1 - 0.95**local_steps) * (goals[client] - model[0] + 0.1 * noise)]
+
+    return fp.Task.of(
+        initial=[np.zeros(1)],
+        samples=[10, 10, 20],
+        ids=["a", "b", "c"],
+        update=update,
+        evaluate=lambda model: {"loss": float((10 + (goals - model[0]) ** 2).mean())},
+        name="goals",
+    )
+
+def fixed():
+    return task()
+"""
+SPLIT = "client_id,compute,communication,value\nc,0.001,0.02,0\na,0.002,0.01,3\nb,0.001,0.03,0\n"
+PILOTS = ("--levels", "0.2,0.9", "--repeats", 20, "--checkpoints", "5,10")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a task whose local steps can be set, and costs by step and by round."""
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(TASK, encoding="utf-8")
+    Path("split.csv").write_text(SPLIT, encoding="utf-8")
+    return tmp_path
+
+
+GIVEN = ("--clients", "split.csv", "--budget", 30)
+
+
+def test_pilots_find_the_best(run: Run) -> None:
+    pilots = ("steps", "own.py:task", *GIVEN, "--steps", "2,4,8", *PILOTS)
+    code, out, err = run(*pilots, "-o", "steps.json", "--plot", "steps.png")
+    assert (code, err) == (0, "wrote steps.json\nwrote steps.png\n")
+    answer = json.loads(Path("steps.json").read_text("utf-8"))
+    rows = answer["steps"]
+    assert [row["steps"] for row in rows] == list(range(2, 9))
+    best = min(rows, key=lambda row: float(row["loss"]))["steps"]
+    assert answer["best"]["steps"] == best
+    assert f"best number of local steps: {best}" in out
+    assert "the pilots' lowest, stands for it" in out  # functions know no least loss
+    for row in answer["clients"]:
+        split = row["price_per_step"] * best + row["price_per_round"]
+        assert 1000 * split == pytest.approx(row["price"])
+    assert [row["client_id"] for row in answer["clients"]] == ["a", "b", "c"]
+    code, out, _ = run(*pilots, "--format", "csv")
+    assert pl.read_csv(out.encode())["loss"].to_list() == [row["loss"] for row in rows]
+
+
+def test_calibrations_of_before_are_read(run: Run) -> None:
+    Path("three.py").write_text(TASK + "\ndef three():\n    return task(3)\n", encoding="utf-8")
+    for name in ("own.py:fixed", "three.py:three"):
+        path = f"{name.partition(':')[2]}.json"
+        code, _, err = run("calibrate", name, *PILOTS, "-o", path)
+        assert code == 0, err
+    read = ("--calibration", "1=fixed.json", "--calibration", "3=three.json")
+    code, out, err = run("steps", *GIVEN, *read, "--format", "csv")
+    assert code == 0, err
+    rows = pl.read_csv(out.encode())
+    assert rows["steps"].to_list() == [1, 2, 3]
+    assert rows["alpha"][0] == pytest.approx(Calibration.read("fixed.json").alpha)
+    limit = ("--time-limit", 60, "--step-time", 0.1, "--round-time", 0.2)
+    code, out, _ = run("steps", *GIVEN, *read, *limit, "--format", "csv")
+    assert (code, pl.read_csv(out.encode())["rounds"].to_list()) == (0, [200, 150, 120])
+    code, _, err = run("steps", *GIVEN, *read, "--time-limit", 60)
+    assert (code, "--time-limit needs --step-time and --round-time" in err) == (2, True)
+    code, _, err = run("steps", "--clients", "split.csv", "--budget=-900", *read)
+    assert (code, "infeasible: equilibrium needs a budget" in err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ((*GIVEN,), "give either WHAT, or --calibration E=FILE"),
+        ((*GIVEN, "own.py:task", "--calibration", "1=x.json"), "give either WHAT, or"),
+        ((*GIVEN, "own.py:fixed"), "own.py:fixed must take the argument `local_steps`"),
+        ((*GIVEN, "own.py:task", "--batch", 3), "--batch is for setups and data files"),
+        ((*GIVEN, "own.py:task", "--steps", "3"), "--steps must be two or more numbers"),
+        ((*GIVEN, "own.py:task", "--steps", "3,x"), "--steps must be numbers such as 20,30,50"),
+        ((*GIVEN, "app"), "the local steps of a Flower app are a setting of its own"),
+        ((*GIVEN, "--calibration", "x.json"), "must be E=FILE, such as 10=ten.json"),
+        ((*GIVEN, "--calibration", "2=x.json"), "cannot read x.json"),
+        ((*GIVEN, "own.py:task", "--step-time", 3), "go with --time-limit"),
+        (
+            (*GIVEN, "own.py:task", "--rounds", 3, "--time-limit", 3),
+            "give either --rounds or --time-limit",
+        ),
+        (
+            ("own.py:task", "--budget", 3, "--clients", "costs.csv"),
+            "costs.csv: unknown column 'cost'. The cost is split here into compute and",
+        ),
+        (
+            ("own.py:task", "--budget", 3, "--clients", "less.csv"),
+            "less.csv: there is no column 'value'",
+        ),
+        (
+            ("own.py:task", "--budget", 3, "--clients", "two.csv"),
+            "two.csv lacks client 'b' of the pilots' task",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_clear_line(run: Run, arguments: tuple[object, ...], line: str) -> None:
+    Path("app").mkdir()
+    Path("app/pyproject.toml").write_text("")
+    Path("costs.csv").write_text("client_id,cost,value\na,1,2\n")
+    Path("less.csv").write_text("client_id,compute,communication\na,1,2\n")
+    Path("two.csv").write_text("client_id,compute,communication,value\na,1,2,3\nc,1,2,3\n")
+    code, out, err = run("steps", *arguments)
+    assert (code, out) == (2, "")
+    assert line in err
+    assert err.count("\n") == 1
