@@ -7,7 +7,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-app"
 KINDS = ("honest", "raises", "not finite", "wrong shape", "forged", "replayed", "hangs", "killed")
 
 EVIL = '''
-"""Faults by partition; the market's mod runs inside, so that what it signed can be changed."""
+"""Faults by partition; the market runs inside, so that what it signed can be changed."""
 
 import time
 
@@ -42,6 +42,16 @@ def evil(message, context, call_next):
     return reply
 
 
+def misbehave(app):
+    """Put `evil` around the app, the market's part of it included."""
+    honest = type(app)
+
+    def call(own, message, context):
+        return evil(message, context, lambda m, c: honest.__call__(own, m, c))
+
+    app.__class__ = type(honest.__name__, (honest,), {{"__call__": call}})
+
+
 def inner(message, context, call_next):
     kind = KINDS[int(context.node_config["partition-id"]) % len(KINDS)]
     reply = call_next(message, context)
@@ -60,12 +70,14 @@ def faulty_app(folder: Path) -> Path:
     (package / "faults.py").write_text(EVIL.format(kinds=KINDS).lstrip())
     client = package / "client_app.py"
     text = client.read_text()
-    answers = 'app = ClientApp()\nParticipationMod(client, returns="update").answer(app)\n'
-    assert answers in text
-    faulty = (
-        "from pricedapp.faults import evil, inner\n\n"
-        'market = ParticipationMod(client, returns="update")\n'
-        "app = ClientApp(mods=[evil, market, inner])\n"
+    begin, market = (
+        "app = ClientApp()\n",
+        'ParticipationMod(client, returns="update").answer(app)\n',
     )
-    client.write_text(text.replace(answers, faulty))
+    assert begin + market in text
+    faulty = (
+        "from pricedapp.faults import inner, misbehave\n\n"
+        f"app = ClientApp(mods=[inner])\n{market}misbehave(app)\n"
+    )
+    client.write_text(text.replace(begin + market, faulty))
     return folder

@@ -67,7 +67,7 @@ def app_of(seen: Seen, fit: Fit) -> ClientApp:
     def client(context: Context) -> Client:
         n = int(context.node_config["partition-id"])
         return Client(
-            str(n + 1), simulation_key(f"client {n + 1}"), samples=n + 1, cost=8.0, grad_norm=1.0
+            str(n + 1), simulation_key(f"client {n + 1}"), samples=n + 1, cost=2.0, grad_norm=1.0
         )
 
     ParticipationMod(client).answer(app)

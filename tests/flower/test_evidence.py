@@ -37,6 +37,7 @@ from fedprice.market.offers import (
     make_offers,
 )
 from fedprice.market.simulation import simulation_key
+from fedprice.market.tariffs import Tariff
 from fedprice.verify import (
     Books,
     VerificationError,
@@ -83,7 +84,7 @@ def conditions(run: str, **changes: Any) -> Conditions:
 
 
 def offered(under: Conditions, client: str = "alice", **changes: Any) -> Signed:
-    proposal = Proposal(8_000_000, 1 << 31, 1)
+    proposal = Proposal(Tariff.flat(8_000_000, 1 << 31), 1)
     signed = make_offers(SERVER, under, {client: proposal})[client]
     if not changes:
         return signed
@@ -207,7 +208,9 @@ def test_an_offer_under_other_conditions_than_it_was_signed_for() -> None:
     assert "name another server" in reason(ask(grid, "offer", stranger, offered(stranger)))
     mallory = SigningKey(bytes([9]) * 32)
     named = conditions("run", server=mallory.public.hex())
-    signed = make_offers(mallory, named, {"alice": Proposal(8_000_000, 1 << 31, 1)})["alice"]
+    signed = make_offers(mallory, named, {"alice": Proposal(Tariff.flat(8_000_000, 1 << 31), 1)})[
+        "alice"
+    ]
     assert "another key" in reason(ask(grid, "offer", named, signed))
     assert "another client" in reason(ask(grid, "offer", under, offered(under, "dora-dorothea")))
     for text in ("", "{}", "[]", '{"kind":"Conditions"}', "x"):
@@ -248,9 +251,11 @@ def test_a_secret_is_revealed_once_and_for_the_own_commitment_only(tmp_path: Pat
 
 def test_a_client_declines_an_offer_at_a_loss() -> None:
     grid, under = InProcessGrid(client_app(), 4), conditions("run")
-    reply = ask(grid, "offer", under, offered(under, price=1000, level_floor=1 << 30))
+    reply = ask(
+        grid, "offer", under, offered(under, tariff=((1 << 31, 1000),), level_floor=1 << 30)
+    )
     assert "it declines: at the least level of 0.2500" in reason(reply)
-    commitment(ask(grid, "offer", under, offered(under, price=1000)))
+    commitment(ask(grid, "offer", under, offered(under, tariff=((1 << 31, 1000),))))
 
 
 def test_a_client_that_values_the_model_signs_away_its_whole_balance() -> None:
@@ -262,7 +267,7 @@ def test_a_client_that_values_the_model_signs_away_its_whole_balance() -> None:
         )
 
     under = conditions("run")
-    dear = offered(under, price=-10_000_000, level_floor=1 << 31, impact="0.000001")
+    dear = offered(under, tariff=((1 << 31, -10_000_000),), level_floor=1 << 31, impact="0.000001")
     for own, why in (
         ({"most_payment": 0.0}, "it would pay 5.000000 for the whole run; at most it pays 0.0"),
         ({"most_payment": 4.9}, "at most it pays 4.9"),
@@ -271,7 +276,7 @@ def test_a_client_that_values_the_model_signs_away_its_whole_balance() -> None:
         assert why in reason(ask(InProcessGrid(app(**own), 4), "offer", under, dear))
     willing = app(most_payment=5.0, rounds=9)
     commitment(ask(InProcessGrid(willing, 4), "offer", under, dear))
-    useless = offered(under, price=-10_000_000, level_floor=1 << 31, impact="0.0")
+    useless = offered(under, tariff=((1 << 31, -10_000_000),), level_floor=1 << 31, impact="0.0")
     assert "costs it more" in reason(ask(InProcessGrid(willing, 4), "offer", under, useless))
 
 
@@ -457,7 +462,10 @@ def test_a_client_left_out_of_a_run_is_found_by_its_own_commitment_and_roster(
     tmp_path: Path,
 ) -> None:
     """Alice committed and revealed her secret; the server opens the run without her."""
-    under, proposals = conditions("run"), dict.fromkeys(NAMES, Proposal(1_000_000, 1 << 31, 1))
+    under, proposals = (
+        conditions("run"),
+        dict.fromkeys(NAMES, Proposal(Tariff.flat(1_000_000, 1 << 31), 1)),
+    )
     grid = InProcessGrid(client_app(client=keeping(tmp_path)), 4)
     ledgers = [new_ledger(), new_ledger()]
     honest, cheating = (Bargain(ledger, SERVER, "run") for ledger in ledgers)
@@ -551,15 +559,15 @@ def test_unwilling_payers_one_after_the_other_do_not_stop_the_run(
     ledger.use_key(SERVER)
     ours.presence.gather(grid, 4, enough=4)
 
-    def propose(names: list[str]) -> tuple[Conditions, dict[str, Proposal]]:
-        proposals = dict.fromkeys(names, Proposal(4_000_000, 1 << 31, 1))
+    def propose(names: list[str]) -> tuple[Conditions, dict[str, Proposal], None]:
+        proposals = dict.fromkeys(names, Proposal(Tariff.flat(4_000_000, 1 << 31), 1))
         if len(names) > 1:
-            proposals[names[-1]] = Proposal(-8_000_000, 1 << 31, 1)
-        return conditions("run"), proposals
+            proposals[names[-1]] = Proposal(Tariff.flat(-8_000_000, 1 << 31), 1)
+        return conditions("run"), proposals, None
 
     deals = Deals(
         grid, ours.exchange, ours.presence, Bargain(ledger, SERVER, "run"), propose=propose,
-        budget=2_000_000, lifetime=900.0, fund=True,
+        held=lambda _: 2_000_000, lifetime=900.0, fund=True,
     )  # fmt: skip
     agreement = deals.agree("run", None)
     assert list(agreement.deals) == ["alice"]

@@ -18,7 +18,7 @@ def profile(client: str, samples: int, grad_norm: float | None = None) -> Profil
 
 
 def paid(priced: Priced) -> list[int]:
-    return [terms.payment for terms in priced.terms]
+    return [own.payment(own.cap) for own in priced.tariffs]
 
 
 def test_three_names_of_one_client_earn_what_one_name_earns() -> None:
@@ -59,7 +59,7 @@ def test_a_posted_price_has_floors_and_a_largest_weight() -> None:
     profiles = [profile("alice", 100, 1.0), profile("bob", 200, 1.0), profile("carol", 700, 1.0)]
     priced = pricing(profiles, FIRST)
     assert [floor / LEVEL_ONE for floor in priced.floors] == pytest.approx([0.05, 0.1, 0.35])
-    assert [terms.level / LEVEL_ONE for terms in priced.terms] == pytest.approx([0.25, 0.25, 0.35])
+    assert [own.cap / LEVEL_ONE for own in priced.tariffs] == pytest.approx([0.25, 0.25, 0.35])
     assert paid(priced) == [1_200_000, 2_400_000, 8_400_000]
     assert priced.max_weight == 2.0
     with pytest.raises(InputError, match="`max_weight` must be above 0; got 0"):
@@ -86,7 +86,7 @@ def test_full_information_has_floors_and_a_largest_weight(warm_up: bool) -> None
     profiles = [profile("alice", 100, 1.0), profile("bob", 900, 1.0)]
     priced = pricing.warm_up(profiles, FIRST, 0.4) if warm_up else pricing(profiles, FIRST)
     assert [floor / LEVEL_ONE for floor in priced.floors] == pytest.approx([0.05, 0.45])
-    assert all(f <= terms.level for f, terms in zip(priced.floors, priced.terms, strict=True))
+    assert all(f <= own.cap for f, own in zip(priced.floors, priced.tariffs, strict=True))
     assert priced.max_weight == 2.0
 
 

@@ -416,7 +416,7 @@ def test_private_clients_take_a_posted_price() -> None:
     run(InProcessGrid(client_app(client=private), 4), ledger, pricing=pricing)
     clients = ledger.verify().runs["run"].clients
     data = dict(zip(NAMES, TASK.samples.tolist(), strict=True))
-    per_sample = [own.price / data[name] for name, own in clients.items()]
+    per_sample = [own.tariff[0][1] / data[name] for name, own in clients.items()]
     assert per_sample == pytest.approx([per_sample[0]] * len(NAMES), rel=1e-5)
     assert len({own.level for own in clients.values()}) > 1
     assert sum(own.payment for own in clients.values()) <= 8_000_000

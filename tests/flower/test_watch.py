@@ -10,8 +10,8 @@ import pytest
 from fedprice.flower.watch import Watch
 from fedprice.market.ledger import Ledger, Refused
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Proposal, Terms
-from tests.market.markets import commit, conditions, offered, paying, reveal, small_market
+from fedprice.market.offers import Proposal
+from tests.market.markets import at_price, commit, conditions, offered, paying, reveal, small_market
 
 MODEL = "ab" * 32
 
@@ -121,7 +121,7 @@ def test_damage_that_comes_later_is_told(tmp_path: Path) -> None:
 def test_refusals_are_told_with_their_reasons(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "market.db"))
     ledger.deposit("treasury", 10, "first")
-    ledger.open_unsigned("run", 10, {"alice": Terms(10, LEVEL_ONE)}, rounds=2)
+    ledger.open_unsigned("run", 10, {"alice": at_price(10, LEVEL_ONE)}, rounds=2)
     ledger.record_round("run", 0, model=MODEL, refused={"alice": Refused("it is not finite.")})
     watch, told = watched(tmp_path / "market.db")
     watch()
@@ -137,7 +137,7 @@ def test_losses_and_accuracies_are_told_once(tmp_path: Path) -> None:
     ledger.deposit("treasury", 10, "first")
     watch, told = watched(path)
     ledger.record_metrics("run", 0, "server", {"loss": 2.5, "seconds": 3.0})
-    ledger.open_unsigned("run", 10, {"alice": Terms(0, LEVEL_ONE)}, rounds=4)
+    ledger.open_unsigned("run", 10, {"alice": at_price(0, LEVEL_ONE)}, rounds=4)
     ledger.record_round("run", 0, model=MODEL)
     ledger.record_metrics("run", 1, "server", {"loss": 0.41234, "accuracy": 0.871})
     ledger.record_metrics("run", 1, "clients", {"eval_loss": 0.5, "per class": [1.0]})
@@ -189,7 +189,7 @@ def test_offers_that_failed_and_clients_left_out_are_told(tmp_path: Path) -> Non
     terms = {"alice": paying(10), "bob": paying(20), "carol": paying(-5)}
     bargain = offered(ledger, terms)
     del terms["carol"]
-    again = {name: Proposal(own.price, own.level, own.level) for name, own in terms.items()}
+    again = {name: Proposal(own.tariff, own.level) for name, own in terms.items()}
     bargain.offer(conditions(ledger, rounds=7, seed=1), again, "'carol' does not pay")
     commit(bargain, "alice", terms["alice"])
     bargain.close()

@@ -32,7 +32,7 @@ def client(context: Context) -> Client:
         value=float(values[n]),
         most_payment=100.0,  # some want the model so much that they pay for it
         server=server,
-        reveals=True,  # this server prices with full information
+        reveals=config["pricing"] == "full",  # otherwise they stay here
         receipts=receipts,
     )
 

@@ -6,18 +6,37 @@ from pathlib import Path
 from flwr.app import Array, ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
+from fedprice import Beliefs, InputError
 from fedprice.flower import (
     FullInformation,
     Limits,
+    PostedTariffs,
     PricedParticipation,
     read_key,
     read_public_keys,
 )
 from fedprice.market.simulation import simulation_key
 from fedprice.rounds import HorvitzThompson, run_fingerprint
-from pricedapp.task import task_of
+from pricedapp.task import MEAN_COST, MEAN_VALUE, task_of
 
 app = ServerApp()
+
+
+def pricing_of(context: Context) -> FullInformation | PostedTariffs:
+    """Return how to price clients that reveal cost and value, or keep them to themselves."""
+    config = context.run_config
+    budget, alpha = float(config["budget"]), float(config["alpha"])
+    if config["pricing"] == "full":
+        return FullInformation(budget=budget, alpha=alpha)
+    if config["pricing"] != "beliefs":
+        raise InputError(f"`pricing` must be 'full' or 'beliefs'; got {config['pricing']!r}.")
+    return PostedTariffs(
+        budget=budget,
+        alpha=alpha,
+        beliefs=Beliefs.exponential(cost=MEAN_COST, value=MEAN_VALUE),
+        form=str(config["form"]),
+        in_turn=bool(config["in-turn"]),
+    )
 
 
 @app.main()
@@ -31,7 +50,7 @@ def main(grid: Grid, context: Context) -> None:
         str(config["run"]),
         key=read_key(Path(keys) / "server.key") if keys else simulation_key("server"),
         keys=read_public_keys(Path(keys)) if keys else None,
-        pricing=FullInformation(budget=float(config["budget"]), alpha=float(config["alpha"])),
+        pricing=pricing_of(context),
         clients=min(int(config["clients"]), nodes),  # Flower's default federation has only 2
         aggregator=HorvitzThompson(),  # unbiased, and safe because the loss is convex
         learning_rate=task.training.rate,

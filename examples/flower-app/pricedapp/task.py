@@ -30,7 +30,10 @@ def task_of(context: Context) -> LogisticRegression:
     )
 
 
+MEAN_COST, MEAN_VALUE = 50.0, 20.0
+
+
 def costs_and_values(clients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return what joining costs each client, and what the model is worth to it."""
     costs, values = np.random.default_rng(seed).exponential(size=(2, clients))
-    return 50 * costs, 20 * values
+    return MEAN_COST * costs, MEAN_VALUE * values

@@ -8,6 +8,7 @@ from fedprice.flower.client import Client, ParticipationMod
 from fedprice.flower.exchange import Limits
 from fedprice.flower.grid import InProcessGrid
 from fedprice.flower.identity import client_here
+from fedprice.flower.posted_tariffs import PostedTariffs
 from fedprice.flower.pricing import FullInformation, PostedPrice
 from fedprice.flower.strategy import PricedParticipation
 from fedprice.market.keys import read_key, read_public_key, read_public_keys, write_keys
@@ -21,6 +22,7 @@ __all__ = [
     "ParticipationMod",
     "Periods",
     "PostedPrice",
+    "PostedTariffs",
     "PricedParticipation",
     "client_here",
     "read_key",

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
     from fedprice.arrays import Arrays
+    from fedprice.flower.deals import Offered
     from fedprice.flower.exchange import Exchange, Limits
     from fedprice.flower.presence import Presence
-    from fedprice.flower.pricing import Pricing
+    from fedprice.flower.pricing import Pricing, Turns
     from fedprice.flower.wire import Profile
     from fedprice.learning.layout import Layout
     from fedprice.market.ledger import Ledger
@@ -95,7 +96,8 @@ class Agreements:
             return None
         period, agreement = self._period(number), Agreement.load(self.ledger, name)
         self._require_same(agreement.conditions, period)
-        if agreement.budget != period.budget(micro_units(self.pricing.budget)):
+        offers = [deal.offered for deal in agreement.deals.values()]
+        if agreement.budget != self._held(period, [(own.pays, own.level_floor) for own in offers]):
             raise self._begun_otherwise(name)
         return agreement
 
@@ -124,11 +126,19 @@ class Agreements:
             presence,
             bargain,
             propose=lambda names: self._proposed([presence.profiles[n] for n in names], period),
-            budget=period.budget(micro_units(self.pricing.budget)),
+            held=lambda offered: self._held(period, offered),
             lifetime=self.limits.offer_lifetime,
             fund=self.fund,
+            in_turn=getattr(self.pricing, "in_turn", False),
         )
         return deals.agree(name, self.beacon[1] if self.beacon else None)
+
+    def _held(self, period: Period, offered: Offered) -> int:
+        """Return what a period may cost with these tariffs and least levels, in micro-units."""
+        budget = period.budget(micro_units(self.pricing.budget))
+        if not self.pricing.budget_is_expected:
+            return budget
+        return max(budget, sum(tariff.most(floor) for tariff, floor in offered))
 
     def _period(self, number: int) -> Period:
         before = [period_of(self.run, n) for n in range(1, number)]
@@ -136,8 +146,8 @@ class Agreements:
 
     def _proposed(
         self, profiles: list[Profile], period: Period
-    ) -> tuple[Conditions, dict[str, Proposal]]:
-        """Return what to offer these clients in a period, and under which conditions."""
+    ) -> tuple[Conditions, dict[str, Proposal], Turns | None]:
+        """Return under which conditions to offer what to these clients in a period, and how."""
         name = period_of(self.run, period.number)
         follows = period_of(self.run, period.number - 1) if period.number > 1 else ""
         reaches = [self.reach(r) for r in range(period.done, period.done + period.rounds)]
@@ -168,7 +178,11 @@ class Agreements:
             expires=int(time.time() + self.limits.offer_lifetime) if seed is None else FOREVER,
             beacon=self.beacon[0] if self.beacon else "",
         )
-        return conditions, proposals_of(fit, priced, period, reach, self.limits.norm_cap)
+        proposals = proposals_of(fit, priced, period, reach, self.limits.norm_cap)
+        if priced.turns is not None:
+            names = [fit[n].client for n in priced.turns.order]
+            proposals = {client: proposals[client] for client in names}
+        return conditions, proposals, priced.turns
 
     def _fit(self, profiles: list[Profile], reach: float | None) -> list[Profile]:
         """Return those who can be priced, so that one client's declarations stop nobody else."""

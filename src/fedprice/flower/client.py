@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError, InputError
@@ -33,11 +34,10 @@ from fedprice.flower.wire import (
     signed_of,
     the_arrays,
 )
-from fedprice.game import profit_at
 from fedprice.market.agreement import conditions_of
 from fedprice.market.coins import Coins, coin_key, is_opening, own_secret, secret_hash
 from fedprice.market.messages import RefusedError, Signed
-from fedprice.market.money import LEVEL_ONE, MICRO, money
+from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.offers import (
     Commitment,
     Conditions,
@@ -47,6 +47,7 @@ from fedprice.market.offers import (
     Roster,
     answer,
     chosen_level,
+    run_tariffs,
 )
 from fedprice.market.updates import Update
 
@@ -336,10 +337,7 @@ def _own_offer(own: Client, record: dict[str, Any]) -> tuple[Signed, Offer, Cond
     offer: Offer = signed.open(Offer, own.server or signed.key)
     if offer.client != own.name:
         raise RefusedError("this offer is for another client.")
-    try:
-        conditions, hash_ = _read_conditions(str(record.get("conditions")))
-    except (TypeError, AttributeError) as error:  # other fields than it should have
-        raise RefusedError("its conditions cannot be read.") from error
+    conditions, hash_ = _read_conditions(str(record.get("conditions")))
     if hash_ != offer.conditions:
         raise RefusedError("these are not the conditions of the offer.")
     if conditions.server != signed.key.hex():
@@ -376,18 +374,18 @@ def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
     level = chosen_level(
         offer, conditions, cost=own.cost, value=own.value, cost_exponent=own.cost_exponent
     )
-    price = offer.price / MICRO * (conditions.run_rounds / conditions.rounds)
-    owed = -price * level / LEVEL_ONE
+    chosen = level / LEVEL_ONE
+    (paid,) = run_tariffs(offer, conditions).payments(np.array([chosen])).tolist()
+    owed = -paid
     if owed > own.most_payment:
         raise RefusedError(
             f"it declines: it would pay {owed:.6f} for the whole run; at most it pays "
             f"{own.most_payment:.6f}."
         )
-    profit = profit_at(level / LEVEL_ONE, price, own.cost, own.cost_exponent)
+    profit = paid - own.cost * chosen**own.cost_exponent
     if not own.value * float(offer.impact) and profit < -1 / MICRO:
         raise RefusedError(
-            f"it declines: at the least level of {level / LEVEL_ONE:.4f} the offer costs it more "
-            "than it pays."
+            f"it declines: at the least level of {chosen:.4f} the offer costs it more than it pays."
         )
     return level
 
@@ -409,10 +407,7 @@ def _ensure(
 def _tell(own: Client, offer: Offer, conditions: Conditions, level: int, context: Context) -> None:
     """Log what was offered and chosen, beside what was offered in the period before."""
     known = dict(context.state.config_records.get(MARKET) or {})
-    told = (
-        f"a price of {money(offer.price)} {conditions.unit} up to level "
-        f"{offer.level_cap / LEVEL_ONE:.4f} for {conditions.rounds} rounds"
-    )
+    told = f"{offer.pays} for {conditions.rounds} rounds, in {conditions.unit}"
     earlier = known.get(f"terms of {conditions.follows}")
     changed = f"; in the period before: {earlier}" if isinstance(earlier, str) else ""
     chose = f"{level / LEVEL_ONE:.4f}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import RecordDict
@@ -12,9 +14,10 @@ from flwr.app import RecordDict
 from fedprice.errors import InputError
 from fedprice.flower.wire import MARKET, market_fields, market_record, signed_fields, signed_of
 from fedprice.market.agreement import Agreement
+from fedprice.market.bargain import NO_ANSWER
 from fedprice.market.messages import RefusedError
 from fedprice.market.money import money
-from fedprice.market.offers import Commitment, Proposal, norm_text
+from fedprice.market.offers import Commitment, Offer, Proposal, norm_text
 from fedprice.market.run import fund_run
 from fedprice.market.updates import norm_cap
 from fedprice.verify import MOST_ATTEMPTS
@@ -27,13 +30,15 @@ if TYPE_CHECKING:
 
     from fedprice.flower.exchange import Exchange
     from fedprice.flower.presence import Presence
-    from fedprice.flower.pricing import Priced
+    from fedprice.flower.pricing import Priced, Turns
     from fedprice.flower.wire import Profile
     from fedprice.market.bargain import Bargain
     from fedprice.market.offers import Conditions
     from fedprice.market.periods import Period
+    from fedprice.market.tariffs import Tariff
 
-    Propose = Callable[[list[str]], tuple[Conditions, Mapping[str, Proposal]]]
+    Offered = list[tuple[Tariff, int]]
+    Propose = Callable[[list[str]], tuple[Conditions, Mapping[str, Proposal], Turns | None]]
 
 __all__ = ["Deals", "in_order", "proposals_of"]
 
@@ -65,12 +70,12 @@ def proposals_of(
     """
     proposals = {}
     for profile, own, floor, impact in zip(
-        profiles, priced.terms, priced.floors, priced.impacts, strict=True
+        profiles, priced.tariffs, priced.floors, priced.impacts, strict=True
     ):
         declared = float(profile.grad_norm) if profile.grad_norm else None
         cap = norm_cap(declared, reach, period.tried.get(profile.client), most)
         known = cap if math.isfinite(cap) else None
-        proposals[profile.client] = Proposal(own.price, own.level, floor, impact, known)
+        proposals[profile.client] = Proposal(own, floor, impact, known)
     return proposals
 
 
@@ -84,13 +89,17 @@ class Deals:
     bargain
         What the ledger has of it so far; a bargain that was begun is taken up.
     propose
-        From names of clients to conditions and what is proposed to each.
-    budget
-        The most that the period may cost, in micro-units.
+        From names of clients to conditions, what is proposed to each, and how to do it in turn, if
+        offers are made so; the proposals are then in the order of the turns.
+    held
+        From tariffs with the least levels to the most that the period may cost with them, in
+        micro-units.
     lifetime
         Seconds for which offers hold.
     fund
         Whether to bring in what is needed (simulations).
+    in_turn
+        Whether offers are made one after another.
     """
 
     def __init__(
@@ -101,20 +110,22 @@ class Deals:
         bargain: Bargain,
         *,
         propose: Propose,
-        budget: int,
+        held: Callable[[Offered], int],
         lifetime: float,
         fund: bool,
+        in_turn: bool = False,
     ) -> None:
         self._grid, self._exchange, self._presence = grid, exchange, presence
-        self._bargain, self._propose, self._budget = bargain, propose, budget
-        self._wait, self._fund = lifetime / 2, fund
+        self._bargain, self._propose, self._held = bargain, propose, held
+        self._wait, self._fund, self._in_turn = lifetime / 2, fund, in_turn
         self._left_out: set[str] = set()
 
     def agree(self, run: str, beacon: Callable[[], str] | None) -> Agreement:
         """Offer, take commitments and secrets, and open the run; return what was agreed.
 
         If payers bring in less than was counted on, or somebody does not reveal its secret, the
-        others are priced again without them.
+        others are priced again without them. Offers in turn that a restart interrupted are made
+        again: the answers to some of them are not known any more.
 
         Parameters
         ----------
@@ -124,21 +135,17 @@ class Deals:
             Returns the public value that the conditions name; None if they name none.
         """
         bargain = self._bargain
-        there = bargain.ledger.balance("treasury")
-        if not self._fund and there < self._budget:  # before anybody is bound to an offer
-            raise InputError(
-                f"run {run!r} needs {money(self._budget)} in the treasury of {bargain.ledger.name};"
-                f" {money(there)} are there. Bring in the rest with: fedprice ledger open URL "
-                "--deposit AMOUNT --reference TEXT"
-            )
+        self._require_money(self._offered(bargain.offers))
         begun, why = bargain.attempt > 0, ""
         if bargain.conditions is not None and bargain.conditions.expires <= time.time():
             why = "the offers expired before the run was opened"
+        if self._in_turn and begun and not bargain.is_closed:
+            why = why or "the server was stopped before everybody had been asked"
         while True:
             if why or not bargain.attempt:
                 self._offer(run, why)
             if bargain.wants:
-                self._take_commitments()
+                self._take_commitments(self._wait)
             if begun and not bargain.terms:
                 begun, why = False, "nobody is there any more who was made an offer"
                 continue
@@ -148,9 +155,10 @@ class Deals:
                 why = self._take_secrets()
             if not why:
                 break
+        budget = self._budget()
         if self._fund:
-            fund_run(bargain, self._budget)
-        return bargain.open(self._budget, beacon() if beacon is not None else "")
+            fund_run(bargain, budget)
+        return bargain.open(budget, beacon() if beacon is not None else "")
 
     def _offer(self, run: str, why: str) -> None:
         """Record offers to whoever is there, less those who were counted on in vain."""
@@ -161,22 +169,74 @@ class Deals:
                 f"it with `fedprice ledger settle {run}`, and take another name."
             )
         names = in_order(set(self._presence.nodes) - self._left_out)
-        conditions, proposals = self._propose(names)
+        conditions, proposals, turns = self._propose(names)
         if bargain.attempt == MOST_ATTEMPTS - 1:
             # Nobody is counted on to pay any more.
-            while payers := {name for name, own in proposals.items() if own.price < 0}:
+            while payers := {name for name, own in proposals.items() if own.tariff.is_income}:
                 self._left_out |= payers
-                conditions, proposals = self._propose(in_order(set(proposals) - payers))
+                conditions, proposals, turns = self._propose(in_order(set(proposals) - payers))
         if why:
             without = f" without {', '.join(in_order(self._left_out))}" if self._left_out else ""
             _log.warning("run %s: %s; new offers are made%s", run, why, without)
-        bargain.offer(conditions, proposals, why)
+        self._require_money([(own.tariff, own.level_floor) for own in proposals.values()])
+        if turns is None:
+            bargain.offer(conditions, proposals, why)
+        else:
+            self._offer_in_turn(conditions, proposals, turns, why)
 
-    def _take_commitments(self) -> None:
-        bargain, presence = self._bargain, self._presence
+    def _offer_in_turn(
+        self, conditions: Conditions, proposals: Mapping[str, Proposal], turns: Turns, why: str
+    ) -> None:
+        """Make one offer after another, each for what the commitments so far leave of the budget.
+
+        Whoever does not answer while its share of the time lasts costs nothing.
+        """
+        bargain, left = self._bargain, self._held([])
+        until = time.monotonic() + self._wait
+        for turn, (client, own) in enumerate(proposals.items()):
+            made = replace(own, tariff=turns.tariff(turn, left))
+            if turn == 0:
+                bargain.offer(conditions, {client: made}, why)
+            else:
+                bargain.offer_next({client: made})
+            within = (until - time.monotonic()) / (len(proposals) - turn)
+            for level in self._take_commitments(max(within, 0.0)):
+                left -= made.tariff.payment(level)
+            if client in bargain.wants:
+                bargain.drop(client, NO_ANSWER)
+
+    def _require_money(self, offered: Offered) -> None:
+        """Refuse to go on if the treasury lacks money, before anybody is bound to an offer."""
+        bargain, needed = self._bargain, self._held(offered)
+        there = bargain.ledger.balance("treasury")
+        if not self._fund and there < needed:
+            raise InputError(
+                f"run {bargain.run!r} needs {money(needed)} in the treasury of "
+                f"{bargain.ledger.name}; {money(there)} are there. Bring in the rest with: "
+                "fedprice ledger open URL --deposit AMOUNT --reference TEXT"
+            )
+
+    def _budget(self) -> int:
+        """Return what the period may cost with those who committed, in micro-units."""
+        return self._held(self._offered(self._bargain.terms))
+
+    def _offered(self, clients: Iterable[str]) -> Offered:
+        """Return the tariffs and least levels that clients were offered."""
+        signed = [self._bargain.offers[client] for client in clients]
+        offers: list[Offer] = [own.open(Offer, own.key) for own in signed]
+        return [(own.pays, own.level_floor) for own in offers]
+
+    @cached_property
+    def _before(self) -> dict[str, dict[str, Any]]:
+        """What tells each client of the period before that it was opened."""
+        bargain = self._bargain
         follows = bargain.conditions.follows if bargain.conditions else ""
-        before = opened_fields(Agreement.load(bargain.ledger, follows), bargain) if follows else {}
-        for client, reply in self._answers("offer", bargain.wants, before):
+        return opened_fields(Agreement.load(bargain.ledger, follows), bargain) if follows else {}
+
+    def _take_commitments(self, within: float) -> list[int]:
+        """Ask those who have not answered their offers; return the levels of those who commit."""
+        bargain, presence, levels = self._bargain, self._presence, list[int]()
+        for client, reply in self._answers("offer", bargain.wants, self._before, within):
             try:
                 signed = signed_of(_sound(reply), "commitment")
                 profile = presence.profiles[client]
@@ -185,9 +245,11 @@ class Deals:
                 if (commitment.samples, commitment.grad_norm) != (profile.samples, norm):
                     raise RefusedError("it commits to other data than it was priced for.")
                 bargain.commit(client, signed, presence.keys[client])
+                levels.append(commitment.level)
             except RefusedError as error:
                 _log.warning("no commitment of %s: %.200s", client, error)
                 bargain.drop(client, str(error))
+        return levels
 
     def _take_secrets(self) -> str:
         """Ask for the clients' secrets; return who keeps it, if somebody does."""
@@ -198,7 +260,7 @@ class Deals:
             | signed_fields("commitment", commitments[client])
             for client, roster in rosters.items()
         }
-        for client, reply in self._answers("reveal", list(rosters), fields):
+        for client, reply in self._answers("reveal", list(rosters), fields, self._wait):
             try:
                 bargain.reveal(client, _sound(reply).get("secret"))
             except RefusedError as error:
@@ -209,7 +271,11 @@ class Deals:
         return f"{', '.join(in_order(bargain.silent))} did not reveal a secret"
 
     def _answers(
-        self, kind: str, clients: list[str], fields: Mapping[str, dict[str, Any]] | None = None
+        self,
+        kind: str,
+        clients: list[str],
+        fields: Mapping[str, dict[str, Any]],
+        within: float,
     ) -> Iterator[tuple[str, Message]]:
         """Ask those clients that are there about their offers; yield who answers what."""
         bargain, presence = self._bargain, self._presence
@@ -222,11 +288,11 @@ class Deals:
             record = market_record(
                 conditions=text,
                 **signed_fields("offer", bargain.offers[client]),
-                **(fields or {}).get(client, {}),
+                **fields.get(client, {}),
             )
             node, content = presence.nodes[client], RecordDict({MARKET: record})
             asked.append((client, self._exchange.message(content, node, f"query.{kind}", kind)))
-        yield from self._exchange.answers(self._grid, asked, self._wait)
+        yield from self._exchange.answers(self._grid, asked, within)
 
     def _shortfall(self) -> str:
         """Return why the run cannot be opened with those who are left; empty if it can."""
@@ -238,7 +304,7 @@ class Deals:
             for client, own in terms.items()
             if not self._fund and bargain.ledger.balance(f"client:{client}") < -own.payment
         }
-        missing = sum(own.payment for own in terms.values()) - self._budget
+        missing = sum(own.payment for own in terms.values()) - self._budget()
         if missing <= 0 and not poor:
             return ""
         unwilling = poor | (set(bargain.unwilling_payers()) if missing > 0 else set())

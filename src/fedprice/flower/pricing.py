@@ -1,4 +1,4 @@
-"""How a strategy prices the clients that showed up: from their profiles to terms."""
+"""How a strategy prices the clients that showed up: from their profiles to tariffs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from fedprice.market.money import (
     price_units,
     whole_payments,
 )
-from fedprice.market.offers import Terms
-from fedprice.market.terms import budgeted_terms, largest_weight, least_levels
+from fedprice.market.tariffs import Tariff
+from fedprice.market.terms import budgeted_tariffs, largest_weight, least_levels
 from fedprice.pricing import Status, solve
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from fedprice.arrays import FloatArray
@@ -35,7 +35,23 @@ if TYPE_CHECKING:
     from fedprice.market.periods import Period
     from fedprice.rounds import Aggregator, ServerStep
 
-__all__ = ["FullInformation", "PostedPrice", "Priced", "Pricing"]
+__all__ = ["FullInformation", "Impact", "PostedPrice", "Priced", "Pricing", "Turns"]
+
+
+class Turns(NamedTuple):
+    """Offers that are made one after another, each for the money that is left.
+
+    Attributes
+    ----------
+    order
+        The numbers of the clients, in the order in which they are asked.
+    tariff
+        From a place in that order, counted from 0, and what is left of the period's budget, in
+        micro-units, to what that client is offered: no level of it costs more than is left.
+    """
+
+    order: Sequence[int]
+    tariff: Callable[[int, int], Tariff]
 
 
 class Priced(NamedTuple):
@@ -43,20 +59,20 @@ class Priced(NamedTuple):
 
     Attributes
     ----------
-    terms, impacts, floors
-        For each client: its price and highest level, its impact, and the least level that it may
-        commit to, in multiples of 2⁻³².
-    budget
-        What the period may cost in all, in micro-units.
+    tariffs, impacts, floors
+        For each client: what each level is paid in the period, its impact, and the least level that
+        it may commit to, in multiples of 2⁻³².
     max_weight
         The largest weight a/q of an update; the floors hold it.
+    turns
+        How to make the offers one after another instead of all at once, if they are made so.
     """
 
-    terms: list[Terms]
+    tariffs: list[Tariff]
     impacts: list[float]
-    budget: int
     floors: list[int]
     max_weight: float
+    turns: Turns | None = None
 
 
 class Pricing(Protocol):
@@ -64,7 +80,15 @@ class Pricing(Protocol):
 
     @property
     def budget(self) -> float:
-        """The most to pay in the whole run."""
+        """The most to pay in the whole run, or what is expected to be paid."""
+
+    @property
+    def budget_is_expected(self) -> bool:
+        """Whether the budget holds on average only, since clients choose from their tariffs.
+
+        The treasury must then hold the largest payments that they can choose; what they do not
+        choose comes back.
+        """
 
     def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
         """Return what to offer these clients in a period."""
@@ -211,10 +235,14 @@ class FullInformation:
                 f"a budget of {game.budget:g} does not suffice for {self.scheme} with a largest "
                 f"weight of {self.max_weight:g}; it needs {outcome.least_budget:.6g}."
             )
-        samples = np.array([p.samples for p in profiles])
-        terms = budgeted_terms(outcome, samples, rounds=period.rounds, budget=budget)
+        tariffs = budgeted_tariffs(outcome, rounds=period.rounds, budget=budget)
         floors = least_levels(outcome)
-        return Priced(terms, game.impact.tolist(), budget, floors, largest_weight(outcome))
+        return Priced(tariffs, game.impact.tolist(), floors, largest_weight(outcome))
+
+    @property
+    def budget_is_expected(self) -> bool:
+        """False: what clients choose is foreseen."""
+        return False
 
     @property
     def needs_norms(self) -> bool:
@@ -253,15 +281,13 @@ class FullInformation:
             levels = (floors**tau + part * (levels**tau - floors**tau)) ** (1 / tau)
         caps = [level_units(float(q)) for q in levels]
         payments = tau * costs * levels**tau * share
-        terms = [
-            Terms(price_units(payment, cap), cap, profile.samples)
-            for payment, cap, profile in zip(
-                whole_payments(payments.tolist(), budget), caps, profiles, strict=True
-            )
+        tariffs = [
+            Tariff.flat(price_units(payment, cap), cap)
+            for payment, cap in zip(whole_payments(payments.tolist(), budget), caps, strict=True)
         ]
         least_units = [max(level_units(float(q)), 1) for q in floors]
         most = min(self.max_weight, float(LEVEL_ONE))  # no a / q is larger than that
-        return Priced(terms, [0.0] * len(profiles), budget, least_units, most)
+        return Priced(tariffs, [0.0] * len(profiles), least_units, most)
 
 
 @dataclass(frozen=True)
@@ -312,6 +338,11 @@ class PostedPrice:
         return self._posted(profiles, period, self.level_cap, impacts.tolist())
 
     @property
+    def budget_is_expected(self) -> bool:
+        """False: the budget suffices if all take the highest level."""
+        return False
+
+    @property
     def needs_norms(self) -> bool:
         """Whether there is an α, and no calibration that has the norms."""
         return self.alpha is not None
@@ -338,11 +369,11 @@ class PostedPrice:
         caps = [max(level_units(level), floor) for floor in floors]
         samples = np.array([p.samples for p in profiles], np.float64)
         payments = whole_payments((samples / samples.sum() * (budget / MICRO)).tolist(), budget)
-        terms = [
-            Terms(price_units(payment, cap), cap, profile.samples)
-            for payment, cap, profile in zip(payments, caps, profiles, strict=True)
+        tariffs = [
+            Tariff.flat(price_units(payment, cap), cap)
+            for payment, cap in zip(payments, caps, strict=True)
         ]
-        return Priced(terms, impacts, budget, floors, min(self.max_weight, float(LEVEL_ONE)))
+        return Priced(tariffs, impacts, floors, min(self.max_weight, float(LEVEL_ONE)))
 
 
 def _floors(profiles: Sequence[Profile], max_weight: float) -> FloatArray:

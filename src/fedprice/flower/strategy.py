@@ -67,8 +67,8 @@ class PricedParticipation(Strategy):
         The server's signing key, from which its coin secrets follow; and the registered public keys
         by client, None to take whoever comes.
     pricing, periods
-        From profiles to what is offered, `FullInformation` or `PostedPrice`; and how the rounds are
-        split into periods, each priced anew, by default one period.
+        From profiles to what is offered, `FullInformation`, `PostedTariffs` or `PostedPrice`; and
+        how the rounds are split into periods, each priced anew, by default one period.
     clients, quorum
         How many to wait for before the first offers go out, None for all nodes that are online; and
         how many suffice once `limits.wait` seconds are over, by default all that `clients` says.

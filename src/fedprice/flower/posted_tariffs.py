@@ -1,0 +1,210 @@
+"""`PostedTariffs`: prices for clients that keep cost and value to themselves, made from beliefs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal
+
+from fedprice.beliefs.evidence import Evidence
+from fedprice.beliefs.posting import post
+from fedprice.clients import LARGEST_WEIGHT, Clients
+from fedprice.errors import InputError, nearest
+from fedprice.flower.pricing import Impact, PostedPrice, Priced, Turns
+from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units, price_units
+from fedprice.market.tariffs import Tariff, whole_tariffs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from fedprice.beliefs.beliefs import Beliefs
+    from fedprice.beliefs.posted import Posted
+    from fedprice.calibration import Calibration
+    from fedprice.flower.wire import Profile
+    from fedprice.market.periods import Period
+    from fedprice.rounds import Aggregator, ServerStep
+
+__all__ = ["PostedTariffs"]
+
+FORMS = ("price", "blocks", "tariff")
+ERROR = 0.05  # how far, relatively, a level may be from what a type of the beliefs would choose
+
+
+@dataclass(frozen=True)
+class PostedTariffs:
+    """Tariffs posted by what the server believes of costs and values (`fedprice.post`).
+
+    Nothing that a client says moves its own tariff, apart from its samples and norm. In each
+    period, clients are expected to earn the period's share of the budget; the treasury must hold
+    the most that they could choose, and gets back what they do not choose. No client draws its
+    price by lot, so that the same run offers the same again.
+
+    Parameters
+    ----------
+    budget
+        What is expected to be paid in the whole run; with `in_turn`, the most to pay.
+    beliefs
+        About costs and values, shared by all clients or by client.
+    alpha, calibration
+        As for `FullInformation`.
+    form, blocks
+        "price", "blocks" (how many, 4 by default) or "tariff", as for `post`. Menus need to know
+        the values.
+    risk
+        For "price": the probability at which a period may cost more than its share of the budget.
+    in_turn
+        For "price": make the offers one after another, the largest impact first, each for the money
+        that the commitments so far leave. The budget is then never exceeded. Whoever declines, or
+        does not answer within its share of the time (half of `Limits.offer_lifetime` for all),
+        costs nothing.
+    learn
+        From whose answers in earlier periods the server learns what to believe of a client. From
+        those of all "others" with the same beliefs: a client's tariff then follows from its own
+        answers only as far as all tariffs share one budget. Or from its "own", which learns
+        fastest, and ratchets: a client that acts as if its cost were higher is believed, and paid
+        more from the next period on, so this is for fleets that cooperate. None learns nothing. All
+        of it follows from the ledger, so that a run that goes on after a stop offers the same.
+    cost_exponent
+        τ.
+    max_weight
+        The largest weight a/q of an update, as for `FullInformation`. Whoever would choose less
+        than the floor that follows takes the floor, or declines; what is expected to be paid does
+        not count on it.
+
+    Examples
+    --------
+    >>> import fedprice as fp
+    >>> beliefs = fp.Beliefs.exponential(cost=50, value=20)
+    >>> pricing = PostedTariffs(budget=20.0, beliefs=beliefs, alpha=3.3, form="blocks", blocks=2)
+    >>> pricing.budget_is_expected, pricing.needs_norms
+    (True, True)
+    >>> PostedTariffs(budget=20.0, beliefs=beliefs, alpha=3.3, in_turn=True).budget_is_expected
+    False
+    """
+
+    budget: float
+    beliefs: Beliefs
+    alpha: float | None = None
+    calibration: Calibration | str | Path | None = None
+    form: str = "price"
+    blocks: int | None = None
+    risk: float | None = None
+    in_turn: bool = False
+    learn: Literal["others", "own"] | None = "others"
+    cost_exponent: float = 2.0
+    max_weight: float = LARGEST_WEIGHT
+    _impact: Impact = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_impact", Impact(self.alpha, self.calibration))
+        if self.form not in FORMS:
+            why = " Menus need to know the values." if self.form == "menu" else ""
+            raise InputError(f"`form` cannot be {self.form!r}.{why} {nearest(self.form, FORMS)}")
+        if self.blocks is not None and self.form != "blocks":
+            raise InputError(f"`blocks` goes with form 'blocks'; got form {self.form!r}.")
+        if self.learn not in ("others", "own", None):
+            raise InputError(f"`learn` must be 'others', 'own' or None; got {self.learn!r}.")
+        if self.blocks is not None and self.form != "blocks":
+            raise InputError(f"`blocks` goes with form 'blocks'; got form {self.form!r}.")
+        if (self.in_turn or self.risk is not None) and self.form != "price":
+            raise InputError(f"`in_turn` and `risk` go with form 'price'; got form {self.form!r}.")
+        if self.in_turn and self.risk is not None:
+            raise InputError("give either `in_turn` or `risk`: in turn there is no risk.")
+        if self.beliefs.kind == "class":
+            raise InputError(
+                "clients do not say their class: give beliefs that are shared by all, or by client."
+            )
+
+    def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
+        """Return tariffs for these clients, by the beliefs of this period."""
+        clients = Clients(
+            samples=[p.samples for p in profiles],
+            grad_norm=self._impact.norms(profiles, period),
+            ids=[p.client for p in profiles],
+        ).with_max_weight(self.max_weight)
+        share = Fraction(period.rounds, period.run_rounds)
+        # Where the budget holds on average only, one period's luck is not the next one's budget.
+        budget = (
+            period.budget(micro_units(self.budget)) / MICRO / float(share)
+            if self.in_turn
+            else self.budget
+        )
+        posted = post(
+            clients,
+            self._learned(clients, period),
+            bound=self._impact.bound(period.run_rounds),
+            budget=budget,
+            form=self.form,
+            cost_exponent=self.cost_exponent,
+            blocks=self.blocks,
+            risk=self.risk,
+            lottery=self.form != "price",  # other forms have none
+        )
+        floors = [max(level_units(float(q)), 1) for q in clients.level_min]
+        priced = Priced(
+            whole_tariffs(posted.tariffs, share),
+            posted.impact.tolist(),
+            floors,
+            min(self.max_weight, float(LEVEL_ONE)),
+        )
+        return priced._replace(turns=_turns(posted, share)) if self.in_turn else priced
+
+    def _learned(self, clients: Clients, period: Period) -> Beliefs:
+        """Return what to believe of these clients after the periods before."""
+        answers = period.answers() if self.learn is not None and period.number > 1 else {}
+        evidence = Evidence.none(clients, self.beliefs)
+        for n, name in enumerate(clients.ids.tolist()):
+            for own in answers.get(name, ()):
+                evidence = evidence.answer(
+                    n,
+                    own.tariff,
+                    impact=own.impact,
+                    level=own.level,
+                    error=ERROR,
+                    cost_exponent=self.cost_exponent,
+                    level_min=own.floor,
+                )
+        return evidence.beliefs(own=self.learn == "own") if answers else self.beliefs
+
+    @property
+    def budget_is_expected(self) -> bool:
+        """Whether offers are made all at once."""
+        return not self.in_turn
+
+    @property
+    def needs_norms(self) -> bool:
+        """Whether no calibration has the norms."""
+        return self.calibration is None
+
+    def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
+        """Refuse a run that combines updates in another way than the calibration's pilots did."""
+        self._impact.require_same(aggregator, server_step)
+
+    def unfit(self, profile: Profile) -> str:
+        """Return that the beliefs do not cover a client, if they do not."""
+        known = self.beliefs.kind == "all" or profile.client in self.beliefs.types
+        return "" if known else "the beliefs do not cover it"
+
+    def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
+        """Return one price per sample for all, up to a flat level, within the period's budget."""
+        flat = PostedPrice(self.budget, max_weight=self.max_weight)
+        return flat.warm_up(profiles, period, level)
+
+
+def _turns(posted: Posted, share: Fraction) -> Turns:
+    """Return how to post prices in turn, for a share of a run's rounds."""
+    turns = posted.in_turn()
+    paid = turns.order.tolist()
+    # Whoever has no impact is asked last, and for nothing.
+    order = [*paid, *sorted(set(range(len(posted.clients))) - set(paid))]
+
+    def tariff(turn: int, left: int) -> Tariff:
+        cap = level_units(float(posted.clients.level_max[order[turn]]))
+        if turn >= len(paid):
+            return Tariff.flat(0, cap)
+        price = turns.price(turn, left / MICRO / float(share)) * float(share)
+        payment = min(micro_units(price * (cap / LEVEL_ONE)), max(left, 0))
+        return Tariff.flat(price_units(payment, cap), cap)
+
+    return Turns(order, tariff)
