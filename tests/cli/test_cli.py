@@ -220,7 +220,7 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     ("arguments", "message"),
     [
         (["price"], "Missing argument"),
-        (["price", "{clients}", "--alpha=3.3", "--budgte", "3"], "Did you mean --budget"),
+        (["price", "{clients}", "--alpha=3.3", "--budgett", "3"], "Did you mean --budget"),
         (["prise"], "Did you mean 'price'"),
         (["price", "{dir}/none.csv", "--alpha=3.3"], "cannot read"),
         (["price", "{dir}", "--alpha=3.3"], "is a directory"),

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedprice import Bound, Clients, Game, Outcome
 from fedprice.calibration import Calibration, Fit
 from tests.conftest import Run
 
@@ -117,6 +118,74 @@ def test_prices_at_the_ends_of_the_interval(run: Run) -> None:
     code, out, _ = run(*priced)
     assert (code, "prices are the same at both ends" in out) == (0, True)
     assert "price_alpha_low" not in run(*priced, "--format", "csv")[1]
+
+
+def test_prices_that_nobody_refuses_at_the_ends_of_the_interval(run: Run) -> None:
+    Path("eager.csv").write_text("client_id,cost,value\nc,3,0\na,4,9000\nb,5,10\n")
+    options = ("--budget", 3, "--max-weight", 9, "--outside", "free")
+    calibration().write("c.json")
+    priced = ("price", "eager.csv", "--calibration", "c.json", *options)
+    rows = pl.read_csv(run(*priced, "--format", "csv")[1].encode())
+    assert rows["refuses"].to_list() == [False, True, False]
+    for end, alpha in (("low", 2.0), ("high", 8.0)):
+        calibration().with_alpha(alpha).write("end.json", force=True)
+        known = run("price", "eager.csv", "--calibration", "end.json", *options, "--format=csv")
+        prices = pl.read_csv(known[1].encode())["price"]
+        assert prices.to_list() == rows[f"price_alpha_{end}"].to_list()
+    out = run(*priced)[1]
+    assert "Prices over α's interval" in out
+    assert "would refuse" in out
+
+
+def test_lies_take_a_calibration(run: Run) -> None:
+    calibration().write("c.json")
+    lies = ("lies", "costs.csv", "--calibration", "c.json", "--budget", 3, "--format", "csv")
+    code, out, err = run(*lies)
+    assert code == 0, err
+    rows = pl.read_csv(out.encode())
+    assert rows["update_norm"].to_list() == [3, 1, 2]
+    assert (rows["gain"] > 0).all()
+
+
+def test_post_takes_a_calibration_without_costs_and_values(run: Run) -> None:
+    calibration().write("c.json")
+    Path("ids.csv").write_text("client_id,class\nc,x\na,y\nb,x\n", encoding="utf-8")
+    Path("beliefs.csv").write_text(
+        "class,cost,value,probability\nx,3,0,0.5\nx,6,100,0.5\ny,4,900,1\n", encoding="utf-8"
+    )
+    post = ("post", "ids.csv", "--calibration", "c.json", "--beliefs", "beliefs.csv")
+    terms = ("--budget", 3, "--format", "json")
+    once, robust = (json.loads(run(*post, *terms, *more)[1]) for more in ((), ("--robust",)))
+    assert [row["update_norm"] for row in once["clients"]] == [3, 1, 2]
+    assert [row["class"] for row in once["clients"]] == ["x", "y", "x"]
+    assert once["summary"]["alpha"] == 4
+    assert (robust["summary"]["alpha_low"], robust["summary"]["alpha_high"]) == (2, 8)
+    assert robust["summary"]["expected_spend"] < once["summary"]["expected_spend"]
+    code, _, err = run(*post[:2], "--alpha", 3, *post[4:])
+    assert (code, "there is no column 'grad_norm'" in err) == (2, True)
+
+
+def test_robust_prices_keep_the_budget_over_the_interval(run: Run) -> None:
+    calibration().write("c.json")
+    priced = ("price", "costs.csv", "--calibration", "c.json", "--budget", 3)
+    code, out, err = run(*priced, "--robust")
+    assert (code, err) == (0, "")
+    assert "largest over α" in out
+    answer = json.loads(run(*priced, "--robust", "--format", "json")[1])
+    prices = np.array([row["price"] for row in answer["clients"]])
+    assert (prices < 0).any()
+    assert (prices > 0).any()
+    clients = Clients(
+        samples=[20, 10, 10], grad_norm=[3, 1, 2], cost=[3, 4, 5], value=[0, 900, 100]
+    )
+    for alpha in (2, 4, 8):
+        game = Game(clients, bound=Bound(alpha=alpha, rounds=1000), budget=3)
+        assert Outcome.from_prices(game, prices, scheme="robust").spend <= 3 + 1e-9
+    for more in (("--outside", "free"), ("--scheme", "uniform")):
+        code, out, err = run(*priced, "--robust", *more)
+        assert (code, out) == (2, "")
+        assert "goes with neither --outside nor --scheme" in err
+    assert run("price", "costs.csv", "--alpha", 3, "--robust")[0] == 2
 
 
 def test_compare_and_frontier_take_a_calibration(run: Run) -> None:

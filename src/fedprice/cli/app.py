@@ -17,11 +17,15 @@ from fedprice.cli.example import example
 from fedprice.cli.flower import flower
 from fedprice.cli.frontier import frontier
 from fedprice.cli.ledger import ledger, verify
+from fedprice.cli.lies import lies
 from fedprice.cli.payouts import request, reverse, rotate, settle, withdraw
+from fedprice.cli.post import post
 from fedprice.cli.price import price
 from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
+from fedprice.cli.reveal import reveal
 from fedprice.cli.simulate import simulate
+from fedprice.cli.steps import steps
 from fedprice.errors import FedpriceError
 from fedprice.pricing.display import safe
 
@@ -34,7 +38,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    price, compare, frontier, respond, calibrate, simulate, verify, reproduce, report, example,
+    price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, verify,
+    reproduce, report, example,
 ):  # fmt: skip
     app.command()(command)
 for of_ledger in (settle, request, withdraw, reverse, rotate):

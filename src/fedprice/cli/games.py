@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedprice.bound import Bound
 from fedprice.cli.console import InfeasibleError
@@ -12,19 +12,28 @@ from fedprice.errors import InputError, nearest
 from fedprice.game import Game
 from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line
-from fedprice.tables import read_table
+from fedprice.tables import number_column, read_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from fedprice.arrays import IntArray
+    from fedprice.arrays import FloatArray, IntArray
     from fedprice.calibration import Calibration
     from fedprice.pricing import Outcome
 
-__all__ = ["in_order", "read_calibration", "read_game", "read_terms", "require_feasible"]
+__all__ = [
+    "in_order",
+    "read_calibration",
+    "read_clients",
+    "read_game",
+    "read_losses",
+    "read_terms",
+    "require_feasible",
+    "require_same",
+]
 
-OWN = ("client_id", "cost", "value", "level_min", "level_max")
+OWN = ("client_id", "class", "cost", "value", "level_min", "level_max")
 MEASURED = ("samples", "weight", "grad_norm", "grad_norm_max", "update_norm")
 MOST_NAMED = 5
 
@@ -44,18 +53,37 @@ def read_game(
 
     `terms` are the clients of the file, if it was read before the calibration was there.
     """
+    table, bound = read_clients(
+        clients, alpha=alpha, calibration=calibration, rounds=rounds, max_weight=max_weight,
+        terms=terms,
+    )  # fmt: skip
+    return Game(table, bound=bound, budget=budget, cost_exponent=exponent)
+
+
+def read_clients(
+    clients: Path,
+    *,
+    alpha: float | None,
+    calibration: Calibration | None,
+    rounds: int,
+    max_weight: float | None,
+    terms: Clients | None = None,
+    types: bool = True,
+) -> tuple[Clients, Bound]:
+    """Return the clients of a file and the bound; without `types` costs and values may lack."""
     if calibration is None:
-        bound, table = Bound(alpha=_ask_alpha(alpha), rounds=rounds), Clients.read(clients)
+        bound = Bound(alpha=_ask_alpha(alpha), rounds=rounds)
+        table = Clients.read(clients, types=types)
     else:
         whose = f"the calibration of {calibration.name}"
         if terms is None:
-            terms = read_terms(clients, calibration.ids, calibration.samples, whose)
+            terms = read_terms(clients, calibration.ids, calibration.samples, whose, types=types)
         bound, table = calibration.bound(rounds), _with_norms(terms, calibration)
     if max_weight is None and calibration is not None:
         max_weight = LARGEST_WEIGHT
     if max_weight is not None:
         table = table.with_max_weight(max_weight)
-    return Game(table, bound=bound, budget=budget, cost_exponent=exponent)
+    return table, bound
 
 
 def read_calibration(path: Path | None, alpha: float | None) -> Calibration | None:
@@ -85,7 +113,9 @@ def _with_norms(terms: Clients, calibration: Calibration) -> Clients:
     return replace(terms, grad_norm=calibration.grad_norm[[at[name] for name in terms.ids]])
 
 
-def read_terms(path: Path, ids: Sequence[str], samples: IntArray, whose: str) -> Clients:
+def read_terms(
+    path: Path, ids: Sequence[str], samples: IntArray, whose: str, *, types: bool = True
+) -> Clients:
     """Return clients with cost and value from a file, their norms 1 until they are measured.
 
     They are in the order of the file, which must have exactly the clients that `ids` names.
@@ -103,27 +133,56 @@ def read_terms(path: Path, ids: Sequence[str], samples: IntArray, whose: str) ->
     if "client_id" not in frame.columns:
         raise InputError(f"{path}: there is no column 'client_id'.")
     given = frame["client_id"].cast(pl.String).fill_null("").to_list()
-    _require_same(path, given, ids, whose)
+    require_same(path, given, ids, whose)
     at = {name: n for n, name in enumerate(ids)}
     own = pl.Series("samples", samples[[at[name] for name in given]])
     try:
-        return Clients.from_frame(frame.with_columns(own, pl.lit(1.0).alias("grad_norm")))
+        measured = frame.with_columns(own, pl.lit(1.0).alias("grad_norm"))
+        return Clients.from_frame(measured, types=types)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
+def read_losses(path: Path, name: str, clients: Clients) -> FloatArray:
+    """Return a column of losses outside the federation, in the order of the clients.
+
+    The file has the columns `client_id` and `without` or `own`, or both.
+    """
+    import polars as pl
+
+    frame, known = read_table(path), ("client_id", "without", "own")
+    for column in frame.columns:
+        if column not in known:
+            raise InputError(f"{path}: unknown column {column!r}. {nearest(column, known)}")
+    for column in ("client_id", name):
+        if column not in frame.columns:
+            raise InputError(f"{path}: there is no column {column!r}.")
+    given = frame["client_id"].cast(pl.String).fill_null("").to_list()
+    if len(set(given)) < len(given):
+        raise InputError(f"{path}: client ids must be distinct.")
+    require_same(path, given, clients.ids.tolist(), "the table of clients")
+    try:
+        numbers = number_column(frame[name])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    at = {client: row for row, client in enumerate(given)}
+    return numbers[[at[client] for client in clients.ids]]
+
+
 def in_order(path: Path, clients: Clients, ids: Sequence[str], whose: str) -> Clients:
     """Return the clients of a file in the order of `ids`, which must name the same ones."""
-    _require_same(path, clients.ids.tolist(), ids, whose)
+    require_same(path, clients.ids.tolist(), ids, whose)
     at = {name: row for row, name in enumerate(clients.ids)}
     rows = [at[name] for name in ids]
     share = {"weight": clients.weight} if clients.samples is None else {"samples": clients.samples}
     names = ("grad_norm", "cost", "value", "level_min", "level_max")
-    columns = share | {name: getattr(clients, name) for name in names}
+    columns: dict[str, Any] = share | {name: getattr(clients, name) for name in names}
+    if clients.classes is not None:
+        columns["classes"] = clients.classes
     return Clients(ids=list(ids), **{name: column[rows] for name, column in columns.items()})
 
 
-def _require_same(path: Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:
+def require_same(path: Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:
     """Refuse a file that has not just the clients that are known."""
     unknown, missing = set(given) - set(known), set(known) - set(given)
     if unknown:

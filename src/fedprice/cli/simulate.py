@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ import typer
 
 from fedprice.bound import Bound
 from fedprice.cli import options
+from fedprice.cli.beliefs import SOURCE, TYPES, Blocks, Form, MeanCost, MeanValue, read_beliefs
 from fedprice.cli.console import Delivery, StoppedError, json_text, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.cli.games import in_order, read_terms, require_feasible
@@ -46,12 +47,17 @@ from fedprice.game import Game
 from fedprice.pricing import find_schemes
 
 if TYPE_CHECKING:
+    from fedprice.beliefs.beliefs import Beliefs
+    from fedprice.beliefs.posted import Posted
     from fedprice.calibration import Calibration
     from fedprice.market.ledger import Ledger
     from fedprice.pricing import Outcome, Scheme
     from fedprice.rounds import History
+    from fedprice.tariff import Tariffs
 
 __all__ = ["simulate"]
+
+SCHEMES = ["equilibrium", "weighted", "uniform"]
 
 
 def simulate(
@@ -68,7 +74,7 @@ def simulate(
         float | None, typer.Option(help="The most to pay in total; a setup has its own.")
     ] = None,
     calibration: options.CalibrationFile = None,
-    scheme: options.Schemes = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
+    scheme: options.Schemes = SCHEMES,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
     max_weight: options.MaxWeight = None,
@@ -84,6 +90,21 @@ def simulate(
             help="Run the whole market: offers, coins, checks, and payments recorded here.",
         ),
     ] = None,
+    beliefs: Annotated[
+        str | None,
+        typer.Option(
+            metavar=SOURCE,
+            help="With --ledger: post tariffs by these beliefs instead of the schemes' prices, so "
+            f"that only clients know their costs and values. {TYPES}.",
+        ),
+    ] = None,
+    form: Annotated[
+        Form | None,
+        typer.Option(help="What is posted by --beliefs, as for `fedprice post`: price by default."),
+    ] = None,
+    blocks: Blocks = None,
+    cost: MeanCost = None,
+    value: MeanValue = None,
     source: DataPath = None,
     local_steps: LocalSteps = None,
     batch: Batch = None,
@@ -103,7 +124,8 @@ def simulate(
     market = () if ledger is None else ("market",)
     require_extras(*extras_for(what), *market, *extras_of_schemes(scheme))
     sending = Delivery(output, None, format_, force)
-    schemes = find_schemes(scheme)
+    posting = _posting(beliefs, form, blocks, cost, value, ledger=ledger, scheme=scheme)
+    schemes = find_schemes(scheme) if posting is None else []
     manner = Manner.named(aggregator, server_step)
     manner.check(schemes)
     found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
@@ -116,6 +138,11 @@ def simulate(
         outcomes = [one(game) for one in schemes]
         for outcome in outcomes:
             require_feasible(outcome)
+        posted, tariffs = None, None
+        if posting is not None:
+            posted = posting.post(game)
+            tariffs = posted.drawn(np.random.default_rng(0))  # once: all runs offer the same
+            outcomes = [posted.answers(game, tariffs)]
         if books is None:
             histories = train(
                 found, outcomes, seeds=seeds, rounds=rounds, kept=kept, manner=manner,
@@ -123,16 +150,18 @@ def simulate(
             )  # fmt: skip
             spends = [outcome.spend for outcome in outcomes]
         else:
-            histories = _markets(books, found, outcomes, seeds, manner, delivery)
+            histories = _markets(books, found, outcomes, seeds, manner, delivery, tariffs)
             spends = [
                 float(np.mean([_spend(books, _run_name(found, one, n)) for n in range(seeds)]))
                 for one in outcomes
             ]
+            if posted is not None:
+                outcomes = [_chosen(books, _run_name(found, one, 0), one) for one in outcomes]
         rows = pl.DataFrame(
             [
                 {
                     "scheme": outcome.scheme,
-                    "status": outcome.status.value,
+                    **_promised(outcome, posted),
                     "spend": spend,
                     "expected_loss": outcome.expected_loss,
                     **measures(own, found.clock()),
@@ -155,6 +184,78 @@ def simulate(
             f"{names[0]} --ledger {masked(ledger)}",
             markup=False,
         )
+
+
+@dataclass(frozen=True)
+class _Posting:
+    """What is posted, and by which beliefs."""
+
+    beliefs: Beliefs
+    form: Form
+    blocks: int | None
+
+    def post(self, game: Game) -> Posted:
+        """Return tariffs for the clients of a game, whose costs and values only they know."""
+        from fedprice.beliefs.posting import post
+
+        return post(
+            game.clients, self.beliefs, bound=game.bound, budget=game.budget, form=self.form.value,
+            cost_exponent=game.cost_exponent, blocks=self.blocks,
+        )  # fmt: skip
+
+
+def _posting(
+    beliefs: str | None,
+    form: Form | None,
+    blocks: int | None,
+    cost: float | None,
+    value: float | None,
+    *,
+    ledger: str | None,
+    scheme: list[str],
+) -> _Posting | None:
+    """Return what is to be posted by beliefs, if anything is."""
+    if beliefs is None:
+        given = {"--form": form, "--blocks": blocks, "--cost": cost, "--value": value}
+        for name, own in given.items():
+            if own is not None:
+                raise InputError(f"{name} goes with --beliefs FILE|exponential.")
+        return None
+    if ledger is None:
+        raise InputError(
+            "--beliefs needs --ledger URL: only in a market do clients answer for themselves."
+        )
+    if scheme != SCHEMES:
+        raise InputError("give either --scheme or --beliefs, one of the two.")
+    if beliefs == "others":
+        raise InputError(
+            "--beliefs others is for `fedprice post`; here, give FILE or exponential, with --cost "
+            "and --value."
+        )
+    form = form or Form.PRICE
+    if blocks is not None and form is not Form.BLOCKS:
+        raise InputError(f"--blocks goes with --form blocks; got --form {form}.")
+    return _Posting(read_beliefs(beliefs, cost, value, form), form, blocks)
+
+
+def _promised(outcome: Outcome, posted: Posted | None) -> dict[str, str | float]:
+    """Return the status of an outcome, or what is expected of what was posted."""
+    if posted is None:
+        return {"status": outcome.status.value}
+    return {
+        "status": "posted",
+        "expected_spend": posted.expected_spend,
+        "spend_std": posted.spend_std,
+    }
+
+
+def _chosen(books: Ledger, run: str, outcome: Outcome) -> Outcome:
+    """Return the outcome with the levels that clients committed to in a run."""
+    from fedprice.market.money import LEVEL_ONE
+
+    clients = books.run(run).clients
+    levels = [clients[str(name)].level / LEVEL_ONE for name in outcome.game.clients.ids]
+    return replace(outcome, levels=np.array(levels))
 
 
 def _terms(
@@ -215,11 +316,17 @@ def _open_ledger(url: str, schemes: list[Scheme]) -> Ledger:
 
 
 def _run_name(what: What, outcome: Outcome, seed: int) -> str:
-    return f"{what.name}-{outcome.scheme}-{seed}"
+    return f"{what.name}-{outcome.scheme.replace(' ', '-')}-{seed}"
 
 
 def _markets(
-    books: Ledger, what: What, outcomes: list[Outcome], seeds: int, manner: Manner, delivery: float
+    books: Ledger,
+    what: What,
+    outcomes: list[Outcome],
+    seeds: int,
+    manner: Manner,
+    delivery: float,
+    tariffs: Tariffs | None,
 ) -> list[list[History]]:
     """Run one market per scheme and seed, each a run of the ledger; go on with those begun."""
     from fedprice.market.simulation import simulate_market
@@ -236,6 +343,7 @@ def _markets(
                         outcome,
                         ledger=books,
                         run=_run_name(what, outcome, seed),
+                        tariffs=tariffs,
                         seed=seed,
                         aggregator=manner.aggregator_for(outcome, what),
                         server_step=manner.server_step,

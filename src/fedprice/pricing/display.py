@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import html
 from decimal import ROUND_CEILING, Context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedprice.pricing.outcome import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
     from rich.console import RenderableType
 
+    from fedprice.arrays import FloatArray
     from fedprice.pricing.outcome import Outcome
 
 __all__ = [
+    "Section",
     "certificate_line",
+    "count_clients",
+    "extremes",
     "facts_table",
     "html_summary",
+    "html_tables",
     "infeasible_line",
     "number",
     "rich_summary",
+    "rich_tables",
     "safe",
 ]
 
@@ -88,7 +94,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("expected loss", f"{number(outcome.expected_loss)} above full participation"),
         ("mean level", number(float(outcome.levels.mean()))),
         ("largest weight", f"{number(outcome.largest_weight)} (weight / level)"),
-        ("payers", f"{number(payers)} of {_clients(count)}"),
+        ("payers", f"{number(payers)} of {count_clients(count)}"),
     ]
     if outcome.multiplier:
         pairs += [
@@ -98,13 +104,13 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
     return pairs
 
 
-def _clients(count: int) -> str:
+def count_clients(count: int) -> str:
+    """Return how many clients there are, in words."""
     return f"{number(count)} client{'s' if count != 1 else ''}"
 
 
-def extremes(outcome: Outcome) -> list[tuple[str, npt.NDArray[np.intp]]]:
+def extremes(payments: FloatArray) -> list[tuple[str, npt.NDArray[np.intp]]]:
     """Return the clients that receive, and that pay, the most."""
-    payments = outcome.payments
     some = min(EXTREMES, payments.size)
     ends = {
         "Largest payees": np.argpartition(-payments, some - 1)[:some],
@@ -143,36 +149,68 @@ def facts_table(title: str, pairs: Iterable[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def rich_summary(outcome: Outcome) -> RenderableType:
-    """Return a summary for rich: facts, largest payees and payers, certificate."""
+class Section(NamedTuple):
+    """A table of some clients: a heading, the names of columns, and rows of texts."""
+
+    heading: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def rich_tables(
+    title: str, pairs: Iterable[tuple[str, str]], sections: Iterable[Section], last: str
+) -> RenderableType:
+    """Return facts, tables of clients and a last line for rich; first columns are names."""
     from rich import box
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    title = f"{outcome.scheme}, {_clients(len(outcome.levels))}"
-    parts: list[RenderableType] = [facts_table(title, facts(outcome))]
-    for heading, clients in extremes(outcome):
+    parts: list[RenderableType] = [facts_table(title, pairs)]
+    for heading, header, rows in sections:
         table = Table(title=heading, box=box.SIMPLE, title_justify="left")
-        for column in _HEADER:
-            table.add_column(column, justify="left" if column == "client" else "right")
-        for name, *numbers in _rows(outcome, clients):
+        for column in header:
+            table.add_column(column, justify="left" if column == header[0] else "right")
+        for name, *numbers in rows:
             table.add_row(Text(safe(name)), *numbers)
         parts.append(table)
-    return Group(*parts, Text(certificate_line(outcome)))
+    return Group(*parts, Text(last))
 
 
-def html_summary(outcome: Outcome) -> str:
-    """Return a summary for a notebook, with the same content as the one for the terminal."""
+def html_tables(
+    title: str, pairs: Iterable[tuple[str, str]], sections: Iterable[Section], last: str
+) -> str:
+    """Return the same as `rich_tables` for a notebook."""
 
     def cells(tag: str, texts: Iterable[str]) -> str:
         return "".join(f"<{tag}>{html.escape(safe(text))}</{tag}>" for text in texts)
 
     summary = "".join(
-        f"<tr>{cells('th', [name])}{cells('td', [text])}</tr>" for name, text in facts(outcome)
+        f"<tr>{cells('th', [name])}{cells('td', [text])}</tr>" for name, text in pairs
     )
-    parts = [f"<b>{html.escape(outcome.scheme)}</b><table>{summary}</table>"]
-    for heading, clients in extremes(outcome):
-        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in _rows(outcome, clients))
-        parts.append(f"<b>{heading}</b><table><tr>{cells('th', _HEADER)}</tr>{body}</table>")
-    return f"<div>{''.join(parts)}<p>{html.escape(certificate_line(outcome))}</p></div>"
+    parts = [f"<b>{html.escape(title)}</b><table>{summary}</table>"]
+    for heading, header, rows in sections:
+        body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+        parts.append(
+            f"<b>{html.escape(heading)}</b><table><tr>{cells('th', header)}</tr>{body}</table>"
+        )
+    return f"<div>{''.join(parts)}<p>{html.escape(last)}</p></div>"
+
+
+def rich_summary(outcome: Outcome) -> RenderableType:
+    """Return a summary for rich: facts, largest payees and payers, certificate."""
+    return rich_tables(*_parts(outcome))
+
+
+def html_summary(outcome: Outcome) -> str:
+    """Return a summary for a notebook, with the same content as the one for the terminal."""
+    return html_tables(*_parts(outcome))
+
+
+def _parts(outcome: Outcome) -> tuple[str, list[tuple[str, str]], list[Section], str]:
+    title = f"{outcome.scheme}, {count_clients(len(outcome.levels))}"
+    sections = [
+        Section(heading, _HEADER, list(_rows(outcome, clients)))
+        for heading, clients in extremes(outcome.payments)
+    ]
+    return title, facts(outcome), sections, certificate_line(outcome)

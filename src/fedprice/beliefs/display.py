@@ -1,0 +1,151 @@
+"""Posted tariffs for the eye: a summary for the terminal, and one for a notebook."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.pricing.display import (
+    Section,
+    count_clients,
+    extremes,
+    html_tables,
+    number,
+    rich_tables,
+)
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fedprice.beliefs.posted import Lottery, Posted
+
+__all__ = ["NAMES", "html_summary", "rich_summary"]
+
+NAMES = {
+    "price": "posted prices",
+    "blocks": "block tariffs",
+    "tariff": "nonlinear tariffs",
+    "menu": "menus",
+}
+FORMS = {
+    "price": "one price per unit of level",
+    "blocks": "a price for each of {} blocks of levels",
+    "tariff": "a nonlinear tariff of {} levels",
+    "menu": "a menu of up to {} levels with payments",
+}
+MOST_BLOCKS = 8  # whose prices are listed
+
+
+def rich_summary(posted: Posted) -> RenderableType:
+    """Return a summary for rich: what is expected, some clients, the certificate."""
+    return rich_tables(*_parts(posted))
+
+
+def html_summary(posted: Posted) -> str:
+    """Return a summary for a notebook, with the same content as the one for the terminal."""
+    return html_tables(*_parts(posted))
+
+
+def _parts(posted: Posted) -> tuple[str, list[tuple[str, str]], list[Section], str]:
+    title = f"{NAMES[posted.form]}, {count_clients(len(posted.clients))}"
+    return title, _facts(posted), _sections(posted), _certificate(posted)
+
+
+def _facts(posted: Posted) -> list[tuple[str, str]]:
+    spend, std = number(posted.expected_spend), number(posted.spend_std)
+    pairs = [
+        ("form", FORMS[posted.form].format(posted.tariffs.ends.shape[1])),
+        ("expected loss", f"{number(posted.expected_loss)} above full participation"),
+        ("expected spend", f"{spend} ± {std} (standard deviation) of {number(posted.budget)}"),
+        ("over the budget", f"with a probability of {posted.over_budget:.1%}"),
+        ("mean expected level", number(float(posted.moments.level.mean()))),
+    ]
+    if posted.worst is not None:
+        loss, most = map(number, posted.worst)
+        pairs.append(("largest over α", f"expected loss {loss}, expected spend {most}"))
+    if posted.classes is not None:
+        used = np.unique(posted.classes[posted.impact > 0]).size
+        pairs.append(("price classes", f"{used}; clients of a class get the same price"))
+    if posted.clients.level_min.any():
+        pairs.append(("floors", _floors(posted)))
+    if posted.lottery is not None:
+        pairs.append(("lottery", _lottery(posted, posted.lottery)))
+    if posted.multiplier:
+        pairs.append(
+            ("marginal value", f"one more unit of budget: {number(-posted.multiplier)} loss")
+        )
+    return pairs
+
+
+def _floors(posted: Posted) -> str:
+    worst = int(np.argmax(posted.missed))
+    if not posted.missed[worst]:
+        return "met by every type in the beliefs"
+    return (
+        f"missed with a probability of up to {posted.missed[worst]:.2g} (client "
+        f"{posted.clients.ids[worst]}); posted tariffs cannot promise them"
+    )
+
+
+def _lottery(posted: Posted, lottery: Lottery) -> str:
+    n, other, chance = lottery
+    name, one = posted.clients.ids[n], float(posted.prices[n])
+    if number(one) == number(other):
+        return f"client {name} draws between two prices that both round to {number(one)}"
+    return (
+        f"client {name} gets {number(other)} with a probability of {chance:.1%}, otherwise "
+        f"{number(one)}"
+    )
+
+
+def _sections(posted: Posted) -> list[Section]:
+    """Return the clients with the largest expected payments of either sign."""
+    brought = posted.moments
+    columns = (posted.impact, brought.level, brought.spend, np.sqrt(brought.variance))
+    header = ("client", "impact", "expected level", "expected payment", "± sd", _offer_name(posted))
+    sections = []
+    for heading, clients in extremes(posted.moments.spend):
+        rows = [
+            [str(posted.clients.ids[n]), *(number(float(x[n])) for x in columns), _offer(posted, n)]
+            for n in clients.tolist()
+        ]
+        sections.append(Section(f"{heading}, in expectation", header, rows))
+    return sections
+
+
+def _offer_name(posted: Posted) -> str:
+    if posted.form == "price":
+        return "price"
+    return "levels and payments" if posted.tariffs.menu else "price up to level"
+
+
+def _offer(posted: Posted, n: int) -> str:
+    """Return the tariff of a client in one line."""
+    tariffs = posted.tariffs
+    ends, prices = tariffs.ends[n].tolist(), tariffs.prices[n].tolist()
+    if posted.form == "price":
+        return number(prices[0])
+    if tariffs.menu:
+        paid = tariffs.end_payments[n]
+        return f"{ends[0]:.3g} for {number(paid[0])} … {ends[-1]:.3g} for {number(paid[-1])}"
+    blocks = [f"{number(p)} to {end:.3g}" for end, p in zip(ends, prices, strict=True)]
+    if len(blocks) > MOST_BLOCKS:
+        blocks = [blocks[0], "…", blocks[-1]]
+    return ", ".join(blocks)
+
+
+def _certificate(posted: Posted) -> str:
+    proof = posted.certificate
+    if not np.isfinite(proof.dual):
+        return "No certificate: it is not proven that no other tariffs have a smaller loss."
+    # The certificate's own terms are Σ k/q, and under an interval of α those of its worst end.
+    loss = posted.expected_loss if posted.worst is None else posted.worst[0]
+    offers = (
+        "lottery over prices" if posted.classes is None else "price per class, drawn by lot or not,"
+    )
+    over = "" if posted.worst is None else ", the largest over α,"
+    return (
+        f"Certificate: no {offers} with this expected spend has an expected loss{over} below "
+        f"{number(loss - proof.primal + proof.dual)}; relative gap {abs(proof.gap):.1e}."
+    )

@@ -1,0 +1,250 @@
+"""Figures of posted tariffs, drawn with matplotlib (extra `plot`)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.beliefs.curves import Curves
+from fedprice.beliefs.display import NAMES
+from fedprice.beliefs.families import Family
+from fedprice.beliefs.hulls import lower_hull
+from fedprice.beliefs.prices import Search
+from fedprice.errors import InputError
+from fedprice.plots import COLORS, new_figure
+from fedprice.pricing.display import count_clients, number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fedprice.arrays import FloatArray, IntArray
+    from fedprice.beliefs.posted import Information, Posted
+
+__all__ = ["draw_hull", "draw_information", "draw_posted"]
+
+MOST_POINTS = 400  # clients drawn
+SHOWN = (1.0, 0.75, 0.5, 0.0)  # the clients whose tariffs are drawn, by quantile of the impact
+QUANTILES = (0.1, 0.9)  # between which the levels of most types lie
+FINE = 400  # prices at which a curve is drawn
+_RATIO = ("ratio", "low", "high")
+MOST_ROWS = 40  # of a menu, up to which each row gets a marker
+
+
+def draw_posted(posted: Posted) -> Figure:
+    """Draw what was posted: prices with levels over the impact, or the tariffs of some clients."""
+    figure, (left, right) = new_figure(2)
+    (_draw_prices if posted.form == "price" else _draw_tariffs)(posted, left, right)
+    figure.suptitle(
+        f"{NAMES[posted.form]}: {count_clients(len(posted.clients))}, expected spend "
+        f"{number(posted.expected_spend)} ± {number(posted.spend_std)}, expected loss "
+        f"{number(posted.expected_loss)}",
+        fontsize="medium",
+    )
+    return figure
+
+
+def _draw_prices(posted: Posted, left: Axes, right: Axes) -> None:
+    """Draw price, and level with its spread over the types, over the impact."""
+    priced = np.flatnonzero(posted.impact > 0)
+    rows = priced[:: max(1, -(-priced.size // MOST_POINTS))]
+    impact = posted.impact[rows]
+    left.scatter(impact, posted.prices[rows], s=22, color=COLORS[0], alpha=0.75, linewidths=0)
+    if posted.prices[rows].min() < 0:
+        left.axhline(0, color="0.4", linewidth=0.8)
+    left.set(xlabel="impact", ylabel="price per unit of level", xscale="log")
+    low, high = _spread(posted, rows)
+    right.vlines(
+        impact, low, high, color=COLORS[4], alpha=0.5, linewidth=1.5,
+        label="from the 10 % to the 90 % quantile",
+    )  # fmt: skip
+    level = posted.moments.level[rows]
+    right.scatter(impact, level, s=22, color=COLORS[0], linewidths=0, zorder=3, label="mean")
+    floor = posted.clients.level_min[rows]
+    if floor.any():
+        right.scatter(
+            impact, floor, s=26, color=COLORS[5], marker="_", zorder=4, label="floor (level_min)"
+        )
+    right.set(xlabel="impact", ylabel="level that a client answers", xscale="log", ylim=(0, 1.24))
+    right.set_yticks(np.linspace(0, 1, 6))
+    right.legend(frameon=False, fontsize="small", loc="upper left", ncols=1)
+
+
+def _spread(posted: Posted, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return quantiles of the levels over the types of some clients."""
+    types, own = posted.beliefs.groups(posted.clients)
+    found = np.empty((2, rows.size))
+    for n in np.unique(own[rows]).tolist():
+        which = np.flatnonzero(own[rows] == n)
+        some, one = rows[which], types[n]
+        cost = np.broadcast_to(one.cost, (some.size, one.cost.size))
+        value_impact = one.value * posted.impact[some, None]
+        levels = posted.tariffs.of(some).best_levels(cost, value_impact, posted.cost_exponent)
+        order = np.argsort(levels, axis=1)
+        reached = np.cumsum(one.weight[order], axis=1)
+        for row, share in enumerate(QUANTILES):
+            at = np.argmax(reached >= share - 1e-12, axis=1)
+            found[row, which] = np.take_along_axis(levels, order, 1)[np.arange(some.size), at]
+    return found[0], found[1]
+
+
+def _draw_tariffs(posted: Posted, left: Axes, right: Axes) -> None:
+    """Draw payment and marginal price over the level, for clients of several impacts."""
+    order = np.argsort(posted.impact, kind="stable")
+    order = order[posted.impact[order] > 0]
+    some = order[[round(share * (order.size - 1)) for share in SHOWN]]
+    tariffs = posted.tariffs
+    for color, n in zip(COLORS, dict.fromkeys(some.tolist()), strict=False):
+        name = f"client {posted.clients.ids[n]}, impact {number(float(posted.impact[n]))}"
+        ends, prices = tariffs.ends[n], tariffs.prices[n]
+        paid = np.concatenate([[0.0], tariffs.end_payments[n]])
+        levels = np.concatenate([[0.0], ends])
+        dots = tariffs.menu and ends.size <= MOST_ROWS
+        left.plot(
+            levels[1:] if tariffs.menu else levels, paid[1:] if tariffs.menu else paid,
+            color=color, label=name, marker="." if dots else "",
+            linestyle=":" if dots else "-", linewidth=1 if dots else 1.6,
+        )  # fmt: skip
+        right.stairs(prices, levels, color=color, baseline=None, linewidth=1.6)
+    left.set(xlabel="level", ylabel="payment", xlim=(0, 1))
+    left.legend(frameon=False, fontsize="small", loc="upper left")
+    # Room for the legend above, and none below unless somebody pays.
+    left.set_ylim(min(0.0, 1.05 * left.dataLim.y0), 1.38 * left.dataLim.y1)
+    right.set(xlabel="level", ylabel="price of one more unit of level", xlim=(0, 1))
+    right.set_ylim(bottom=min(0.0, 1.05 * right.dataLim.y0))
+
+
+def draw_hull(posted: Posted, client: str) -> Figure:
+    """Draw the curve of one client, its lower hull, and where its price stands.
+
+    Parameters
+    ----------
+    posted
+        Of form "price".
+    client
+        The id of the client.
+    """
+    if posted.form != "price":
+        raise InputError(f"a hull belongs to the form 'price'; got {posted.form!r}.")
+    named = np.flatnonzero(posted.clients.ids == client)
+    if not named.size:
+        raise InputError(f"there is no client {client!r}.")
+    n = int(named[0])
+    if not posted.impact[n] > 0:
+        raise InputError(f"client {client!r} has no impact, and so no curve.")
+    types, own = posted.beliefs.groups(posted.clients)
+    impact = posted.impact[[n]]
+    one = types[int(own[n])]
+    curves = Curves(one, impact, impact, posted.clients.level_max[[n]], posted.cost_exponent)
+    prices = [float(posted.prices[n])]
+    lottery = posted.lottery
+    if lottery is not None and lottery.client == n and number(lottery.price) != number(prices[0]):
+        prices.append(lottery.price)
+    price, spend, loss = _curve(curves, prices)
+    corners = lower_hull(spend, loss)
+    multiplier = posted.multiplier
+    tangent = multiplier > 0 and posted.classes is None and posted.worst is None
+    here = float(posted.moments.spend[n]), float(posted.moments.loss[n])
+
+    figure, (plane, worth) = new_figure(2)
+    plane.plot(
+        spend[corners], loss[corners], color=COLORS[1], linewidth=5, alpha=0.5, label="lower hull"
+    )
+    plane.plot(spend, loss, color=COLORS[0], linewidth=1.5, label="one point per price")
+    worth.plot(price, loss + multiplier * spend, color=COLORS[0], linewidth=1.5)
+    if tangent:
+        ends = np.array([spend[corners[0]], spend[corners[-1]]])
+        plane.plot(
+            ends, here[1] - multiplier * (ends - here[0]), color="0.4", linestyle="--",
+            linewidth=0.9, label="slope −μ, as for every client",
+        )  # fmt: skip
+    for at in np.searchsorted(price, prices).tolist():
+        for axis, x, y in (
+            (plane, spend[at], loss[at]),
+            (worth, price[at], loss[at] + multiplier * spend[at]),
+        ):
+            axis.plot(x, y, "o", color=COLORS[5], markersize=7, zorder=4)
+    window = _window(price, prices, price[corners])
+    inside = (price >= window[0]) & (price <= window[1])
+    x = spend[inside]
+    top = min(float(loss[inside].max()), 3 * here[1])
+    plane.plot([], [], "o", color=COLORS[5], label="posted" if len(prices) == 1 else "drawn by lot")
+    plane.set(
+        title="what its prices cost and bring",
+        xlabel="expected payment", ylabel="expected loss, E[impact / level]",
+        xlim=(x.min(), x.max()), ylim=(0.9 * float(loss[inside].min()), 1.1 * top),
+    )  # fmt: skip
+    plane.legend(frameon=False, fontsize="small", loc="upper right")
+    values = (loss + multiplier * spend)[inside]
+    least = float(values.min())
+    high = min(float(values.max()), 1.5 * least)
+    worth.set(
+        title="what its price minimises",
+        xlabel="price per unit of level", ylabel="expected loss + μ · expected payment",
+        xlim=window, ylim=(least - 0.1 * (high - least), high),
+    )  # fmt: skip
+    figure.suptitle(
+        f"client {client}: price {' or '.join(map(number, prices))}, expected payment "
+        f"{number(here[0])}, expected loss {number(here[1])}",
+        fontsize="medium",
+    )
+    return figure
+
+
+def _curve(curves: Curves, prices: list[float]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return prices with what they cost and bring, fine around those that are posted."""
+    search = Search(Family([curves], [np.zeros(1, np.int64)], [np.ones(1)], 1))
+    rough = search.price[0]
+    low, high = _window(rough, prices, rough[lower_hull(search.spend[0], search.loss[0])])
+    price = np.unique(np.concatenate([rough, np.linspace(low, high, FINE), prices]))
+    spend, loss = search.family.at(price[None])
+    return price, spend[0], loss[0]
+
+
+def _window(price: FloatArray, posted: list[float], corners: FloatArray) -> tuple[float, float]:
+    """Return prices to draw between: around the posted ones and the hull's nearest corners."""
+    low, high = min(posted), max(posted)
+    before = float(corners[corners < low].max(initial=price[0]))
+    after = float(corners[corners > high].min(initial=price[-1]))
+    span = max(after - before, 0.75 * abs(high))
+    return max(low - span, float(price[0])), min(high + span, float(price[-1]))
+
+
+def draw_information(bars: Mapping[str, Information]) -> Figure:
+    """Draw the expected loss of postings relative to the equilibrium that knows all types.
+
+    Parameters
+    ----------
+    bars
+        The value of information of each posting, by the name that it gets in the figure.
+    """
+    figure, (axis,) = new_figure(1)
+    figure.set_size_inches(6.4, 1.3 + 0.42 * len(bars))
+    found = list(bars.values())
+    place = -np.arange(len(found))
+    ratio, low, high = (np.array([getattr(x, name) for x in found]) for name in _RATIO)
+    axis.barh(place, ratio, height=0.62, color=COLORS[0], alpha=0.85)
+    axis.errorbar(
+        ratio, place, xerr=[ratio - low, high - ratio], fmt="none", ecolor="0.15", capsize=3
+    )
+    for y, end, one in zip(place.tolist(), high.tolist(), ratio.tolist(), strict=True):
+        axis.text(end + 0.02 * float(high.max()), y, f"{one:.2f}", va="center")
+    axis.axvline(1, color=COLORS[5], linewidth=1.4)
+    axis.set_yticks(place, list(bars))
+    axis.grid(visible=False, axis="y")
+    axis.set(
+        xlabel="expected loss, relative to full information (95 % interval)",
+        xlim=(0, 1.14 * float(high.max())),
+    )
+    axis.text(
+        1, 1.01, "full information", color=COLORS[5], ha="center", va="bottom", fontsize="small",
+        transform=axis.get_xaxis_transform(),
+    )  # fmt: skip
+    figure.suptitle(
+        f"what not knowing costs: {number(found[0].draws)} draws of costs and values",
+        fontsize="medium",
+    )
+    return figure

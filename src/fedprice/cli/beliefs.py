@@ -1,0 +1,79 @@
+"""Beliefs about costs and values on the command line, and the form of what is posted by them."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedprice.errors import InputError
+
+if TYPE_CHECKING:
+    from fedprice.beliefs.beliefs import Beliefs
+
+__all__ = [
+    "SOURCE",
+    "TYPES",
+    "Blocks",
+    "Form",
+    "FormName",
+    "MeanCost",
+    "MeanValue",
+    "read_beliefs",
+]
+
+EXPONENTIAL = "exponential"
+SOURCE = f"FILE|{EXPONENTIAL}"
+TYPES = (
+    "CSV or Parquet with the columns cost, value, probability, one row per type, and client_id or "
+    "class where beliefs differ; or exponential, with the means --cost and --value"
+)
+
+
+class Form(StrEnum):
+    """What is posted."""
+
+    PRICE = "price"
+    BLOCKS = "blocks"
+    TARIFF = "tariff"
+    MENU = "menu"
+
+
+FormName = Annotated[
+    Form,
+    typer.Option(
+        "--form",
+        help="One price per client (price), a price per block of levels (blocks), a price per "
+        "level (tariff), or levels with payments for known values (menu).",
+    ),
+]
+Blocks = Annotated[
+    int | None,
+    typer.Option(min=1, max=48, help="How many blocks, with --form blocks: 4 by default."),
+]
+MeanCost = Annotated[
+    float | None, typer.Option("--cost", help="The mean cost, with --beliefs exponential.")
+]
+MeanValue = Annotated[
+    float | None, typer.Option("--value", help="The mean value, with --beliefs exponential.")
+]
+
+
+def read_beliefs(given: str, cost: float | None, value: float | None, form: Form) -> Beliefs:
+    """Return the beliefs of a file, or exponential ones."""
+    from fedprice.beliefs.beliefs import Beliefs
+
+    if given != EXPONENTIAL:
+        if cost is not None or value is not None:
+            raise InputError(f"--cost and --value go with --beliefs exponential; got {given}.")
+        return Beliefs.read(Path(given))
+    if form is Form.MENU and value is not None:
+        raise InputError("--form menu takes values from CLIENTS: leave out --value.")
+    if cost is None or (value is None and form is not Form.MENU):
+        raise InputError(
+            "--beliefs exponential needs the means of cost and value: give --cost and --value "
+            "(0 if nobody values the model)."
+        )
+    return Beliefs.exponential(cost=cost, value=value or 0.0)

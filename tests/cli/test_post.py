@@ -1,0 +1,249 @@
+"""`fedprice post` and `fedprice price --robust`, run in process."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import fedprice as fp
+from tests.conftest import Run
+
+ALPHA = ("--alpha", "3.3")
+BOUND = fp.Bound(alpha=3.3, rounds=1000)
+PRIOR = ("--beliefs", "exponential", "--cost", 50, "--value", 4000)
+TEN = fp.population(10)
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Path:
+    """A table without costs and values."""
+    path = tmp_path / "clients.csv"
+    TEN.to_frame().drop("cost", "value").write_csv(path)
+    return path
+
+
+def table(path: Path, text: str) -> Path:
+    path.write_text(text.replace(" ", "") + "\n")
+    return path
+
+
+@pytest.fixture
+def beliefs(tmp_path: Path) -> Path:
+    """Two types that all clients share."""
+    return table(tmp_path / "beliefs.csv", "cost,value,probability\n20,0,0.75\n80,4000,0.25")
+
+
+def test_post_shows_what_is_expected(run: Run, clients: Path) -> None:
+    code, out, err = run("post", clients, *PRIOR, *ALPHA, "--budget", 50, "--information")
+    assert (code, err) == (0, "")
+    posted = fp.post(TEN, fp.Beliefs.exponential(cost=50, value=4000), bound=BOUND, budget=50)
+    for text in (
+        "posted prices, 10 clients",
+        "one price per unit of level",
+        f"50 ± {posted.spend_std:.4g} (standard deviation) of 50",
+        "with a probability of 50.0%",
+        "Largest payees, in expectation",
+        "Certificate: no lottery over prices",
+        "times that of prices that know every cost and value",
+    ):
+        assert text in out, text
+    assert "floors" not in out
+    out = run("post", clients, *PRIOR, *ALPHA, "--budget", 50, "--max-weight", 1)[1]
+    assert "posted tariffs cannot promise them" in " ".join(out.split())
+
+
+def test_post_json_and_files(run: Run, clients: Path, beliefs: Path, tmp_path: Path) -> None:
+    prices, plot = tmp_path / "prices.csv", tmp_path / "hull.png"
+    files = ("-o", prices, "--plot", plot, "--hull", "3")
+    command = ("post", clients, "--beliefs", beliefs, *ALPHA, "--budget", 20, "--exponent", 1.5)
+    code, out, err = run(*command, "--format", "json", *files)
+    assert (code, err) == (0, f"wrote {prices}\nwrote {plot}\n")
+    answer = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    posted = fp.post(TEN, fp.Beliefs.read(beliefs), bound=BOUND, budget=20, cost_exponent=1.5)
+    assert answer["summary"] == posted.summary() | {"alpha": 3.3}
+    assert [row["price"] for row in answer["clients"]] == posted.prices.tolist()
+    assert pl.read_csv(prices)["expected_level"].to_list() == posted.moments.level.tolist()
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_post_with_risk_classes_and_without_lottery(run: Run, clients: Path, beliefs: Path) -> None:
+    command = ("post", clients, "--beliefs", beliefs, *ALPHA, "--budget", 20)
+    assert "lottery  " in run(*command)[1]
+    assert "lottery  " not in run(*command, "--no-lottery")[1]
+    out = run(*command, "--risk", 0.05)[1]
+    assert "with a probability of 5.0%" in out
+    rows = json.loads(run(*command, "--classes", 2, "--format", "json")[1])["clients"]
+    assert len({row["price"] for row in rows}) == 2
+    assert {row["price_class"] for row in rows} == {1, 2}
+
+
+def test_post_in_turn_never_exceeds_the_budget(
+    run: Run, clients: Path, beliefs: Path, tmp_path: Path
+) -> None:
+    command = ("post", clients, "--beliefs", beliefs, *ALPHA, "--budget", 20, "--sequential")
+    code, out, err = run(*command, "-o", tmp_path / "turns.json")
+    assert (code, err) == (0, f"wrote {tmp_path / 'turns.json'}\n")
+    assert "over the budget   never" in out
+    answer = json.loads((tmp_path / "turns.json").read_text())
+    assert answer["summary"]["over_budget"] == 0
+    assert answer["summary"]["expected_spend"] <= 20
+    impact = BOUND.impact(TEN)
+    first = next(row for row in answer["clients"] if row["turn"] == 1)
+    assert first["client_id"] == TEN.ids[impact.argmax()]
+
+
+def test_post_to_classes_of_clients(run: Run, tmp_path: Path) -> None:
+    path = table(
+        tmp_path / "clients.csv",
+        "client_id,class,samples,grad_norm\nann,phone,20,1\nbob,server,90,1\neve,phone,40,2",
+    )
+    beliefs = table(
+        tmp_path / "beliefs.csv",
+        "class,cost,value,probability\nphone,20,0,0.5\nphone,40,0,0.5\nserver,5,900,1",
+    )
+    command = ("post", path, "--beliefs", beliefs, *ALPHA, "--budget", 20)
+    code, out, err = run(*command, "--format", "csv")
+    assert (code, err) == (0, "")
+    assert out.startswith("client_id,samples,class,")
+    beliefs.write_text(beliefs.read_text().replace("server", "sever"))
+    code, out, err = run(*command)
+    assert (code, out) == (2, "")
+    assert "the beliefs do not cover class 'server': add its types. Did you mean 'sever'?" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--beliefs=exponential --alpha=3.3", "give --cost and --value"),
+        ("--beliefs=exponential --cost=50 --alpha=3.3", "give --cost and --value"),
+        ("--beliefs={beliefs} --cost=50 --alpha=3.3", "--cost and --value go with --beliefs exp"),
+        ("--beliefs=others --alpha=3.3", "there is no column 'cost'"),
+        ("--beliefs=others --alpha=3.3 --risk=0.1", "others does not go with --risk; drop one"),
+        ("--beliefs=others --alpha=3.3 --form=menu", "does not go with --form menu"),
+        ("--beliefs=others --alpha=3.3 --information", "does not go with --information"),
+        ("--beliefs={beliefs}", "prices need the bound's α"),
+        ("--beliefs={beliefs} --alpha=3.3 --blocks=4", "--blocks goes with --form blocks; got"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=blocks --classes=4", "--classes goes with --form"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=menu --sequential", "--sequential goes with"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=menu", "needs a column 'value'. Add it, or post"),
+        (
+            "--beliefs=exponential --alpha=3.3 --form=menu --cost=50 --value=1",
+            "takes values from CLIENTS: leave out --value",
+        ),
+        ("--beliefs={beliefs} --alpha=3.3 --risk=.1 --sequential", "either --sequential or --risk"),
+        ("--beliefs={beliefs} --alpha=3.3 --risk=0.7", "`risk` must lie between 0 and 0.5"),
+        ("--beliefs={beliefs} --alpha=3.3 --classes=99", "number of clients, 10"),
+        ("--beliefs={beliefs} --alpha=3.3 --robust", "--robust needs --calibration FILE"),
+        ("--beliefs={beliefs} --alpha=3.3 --hull=3", "give --plot FILE, too"),
+        ("--beliefs={beliefs} --alpha=3.3 --plot=x.png --hull=x", "there is no client 'x'. Choose"),
+        (
+            "--beliefs={beliefs} --alpha=3.3 --plot=x.png --hull=3 --information",
+            "either --hull or --information",
+        ),
+        ("--beliefs=missing.csv --alpha=3.3", "missing.csv"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=price --budget=nan", "must be a finite number"),
+    ],
+)
+def test_post_refuses_options_that_make_no_sense(
+    run: Run, clients: Path, beliefs: Path, arguments: str, message: str
+) -> None:
+    code, out, err = run("post", clients, *arguments.format(beliefs=beliefs).split())
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cost,value,probability\n20,0,0.7\n80,0,0.7", "must sum to 1; got 1.4. Divide by the sum"),
+        ("cost,value,probability\n20,0,much", "probability"),
+        ("cost,value,probability\n20,0,-1\n20,0,2", "at least 0; got -1 in row 1"),
+        ("cost,value,probability\n0,0,1", "`cost` of the beliefs must be a finite number above 0"),
+        ("cost,value,probability\n1,nan,1", "`value`"),
+        ("cost,value,probability", "the table has no rows"),
+        ("", "beliefs.csv"),
+        ("cost,value", "there is no column 'probability'"),
+        ("cost,value,probabilty\n1,0,1", "unknown column 'probabilty'. Did you mean"),
+        ("client_id,cost,value,probability\n1,20,0,1", "do not cover client '2': add its types"),
+        ("class,cost,value,probability\na,20,0,1", "the clients have none: add a column 'class'"),
+        ("client_id,class,cost,value,probability\n1,a,20,0,1", "either a column 'client_id' or"),
+    ],
+)
+def test_post_refuses_bad_beliefs(
+    run: Run, clients: Path, tmp_path: Path, text: str, message: str
+) -> None:
+    path = table(tmp_path / "beliefs.csv", text)
+    code, out, err = run("post", clients, "--beliefs", path, *ALPHA)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("budget", [0, -5])
+def test_a_budget_that_no_price_meets(
+    run: Run, clients: Path, beliefs: Path, budget: float
+) -> None:
+    """Types with value 0 join only if they are paid."""
+    command = ("post", clients, "--beliefs", beliefs, *ALPHA, f"--budget={budget}")
+    code, out, err = run(*command)
+    assert (code, out) == (3, "")
+    assert "Raise the budget; types with value 0 join only if they are paid." in err
+    assert err.count("\n") == 1
+    for form in ("blocks", "tariff"):
+        code, out, err = run(*command, "--form", form)
+        assert (code, out) == (3, "")
+        assert "`budget` must be above 0 for tariffs" in err
+
+
+def test_post_forms(run: Run, clients: Path, beliefs: Path, tmp_path: Path) -> None:
+    plot, priced = tmp_path / "plot.png", tmp_path / "priced.csv"
+    fp.population(4).to_frame().drop("cost").write_csv(priced)
+    pl.read_csv(priced).drop("value").write_csv(clients)
+    command = ("--beliefs", beliefs, *ALPHA, "--budget", 20, "--plot", plot, "--force")
+    for path, form, name in (
+        (clients, ("blocks", "--blocks", 2), "a price for each of 2 blocks"),
+        (clients, ("tariff",), "a nonlinear tariff of 128 levels"),
+        (priced, ("menu",), "levels with payments"),
+    ):
+        code, out, err = run("post", path, *command, "--form", *form)
+        assert (code, err) == (0, f"wrote {plot}\n")
+        assert name in out
+        assert "No certificate" in out
+        assert plot.read_bytes().startswith(b"\x89PNG")
+        plot.unlink()
+
+
+def test_post_compares_all_forms_in_a_figure(run: Run, tmp_path: Path) -> None:
+    path, plot = tmp_path / "clients.csv", tmp_path / "plot.svg"
+    fp.population(3).write(path)
+    beliefs = table(tmp_path / "beliefs.csv", "cost,value,probability\n20,40,0.5\n80,90,0.5")
+    command = ("post", path, "--beliefs", beliefs, *ALPHA, "--budget", 20, "--information")
+    code, _, err = run(*command, "--sequential", "--plot", plot)
+    assert (code, err) == (0, f"wrote {plot}\n")
+    text = plot.read_text()
+    for name in ("one price for all", "4 blocks", "nonlinear tariff", "price per client, in turn"):
+        assert f"<!-- {name} -->" in text
+
+
+def test_post_from_others_ignores_what_a_client_reports(run: Run, tmp_path: Path) -> None:
+    honest, lying = tmp_path / "honest.csv", tmp_path / "lying.csv"
+    TEN.write(honest)
+    rows = TEN.to_frame()
+    rows[2, "cost"] = 3 * rows[2, "cost"]
+    rows.write_csv(lying)
+    prices = [
+        json.loads(run("post", path, "--beliefs", "others", *ALPHA, "--format", "json")[1])
+        for path in (honest, lying)
+    ]
+    first, second = ([row["price"] for row in one["clients"]] for one in prices)
+    assert first[2] == second[2]
+    assert first != second
+
+
+def test_posted_in_a_notebook() -> None:
+    posted = fp.post(TEN, fp.Beliefs.known(TEN), bound=BOUND, budget=20, lottery=False)
+    page = posted._repr_html_()
+    assert page.startswith("<div><b>posted prices, 10 clients</b>")
+    assert "Certificate: no lottery over prices" in page
