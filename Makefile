@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-apps bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability clean
+.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability clean
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -14,13 +14,16 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	rm -f src/fedprice/learning/__pycache__/*.nb[ci]  # numba looks at the changes of one file only
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" --numprocesses auto --dist loadfile
 
 test-slow: $(VENV)/.installed-test  ## real deployments and their faults: minutes
 	$(BIN)/pytest -m slow tests
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python -m benchmarks.pricing
+
+bench-beliefs: $(VENV)/.installed-test  ## what not knowing costs, form by form; writes benchmarks/beliefs.{md,json}
+	$(BIN)/python -m benchmarks.beliefs
 
 bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
 	$(BIN)/python -m benchmarks.learning
