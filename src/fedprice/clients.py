@@ -360,10 +360,13 @@ def _unknown(given: npt.ArrayLike) -> bool:
 
 def _classes(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
     names = [str(name) for name in given]
-    if len(names) != count or "" in names:
+    if len(names) != count:
         raise InputError(
-            f"`classes` must name the class of each of the {count} clients; got "
-            f"{len(names) - names.count('')} names."
+            f"`classes` must name the class of each of the {count} clients; got {len(names)} names."
+        )
+    if "" in names:
+        raise InputError(
+            f"every client needs a class, or none has one; row {names.index('') + 1} has none."
         )
     kept = np.array(names, dtype=object)
     kept.flags.writeable = False

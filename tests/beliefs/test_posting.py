@@ -264,8 +264,8 @@ def test_floors_are_reported_not_promised() -> None:
     [
         ({"form": "lump"}, "there is no form 'lump'"),
         ({"budget": float("nan")}, "`budget` must be a finite number"),
-        ({"risk": 0.7}, "`risk` must lie between 0 and 0.5; got 0.7"),
-        ({"classes": 41}, "`classes` must lie between 1 and the number of clients, 40"),
+        ({"risk": 0.7}, "`risk` must be above 0 and below 0.5; got 0.7"),
+        ({"classes": 41}, "`classes` must be a whole number from 1 to 40, the number"),
         ({"form": "blocks", "risk": 0.1}, "go with form 'price'"),
         ({"cost_exponent": 1}, "`cost_exponent` τ must be above 1"),
         ({"alpha": (4, 5)}, "that holds the bound's 3.3; got (4, 5)"),

@@ -132,8 +132,11 @@ def test_post_to_classes_of_clients(run: Run, tmp_path: Path) -> None:
             "takes values from CLIENTS: leave out --value",
         ),
         ("--beliefs={beliefs} --alpha=3.3 --risk=.1 --sequential", "either --sequential or --risk"),
-        ("--beliefs={beliefs} --alpha=3.3 --risk=0.7", "`risk` must lie between 0 and 0.5"),
-        ("--beliefs={beliefs} --alpha=3.3 --classes=99", "number of clients, 10"),
+        ("--beliefs={beliefs} --alpha=3.3 --risk=0.7", "`risk` must be above 0 and below 0.5"),
+        (
+            "--beliefs={beliefs} --alpha=3.3 --classes=99",
+            "`classes` must be a whole number from 1 to 10, the",
+        ),
         ("--beliefs={beliefs} --alpha=3.3 --robust", "--robust needs --calibration FILE"),
         ("--beliefs={beliefs} --alpha=3.3 --hull=3", "give --plot FILE, too"),
         ("--beliefs={beliefs} --alpha=3.3 --plot=x.png --hull=x", "there is no client 'x'. Choose"),
@@ -157,9 +160,15 @@ def test_post_refuses_options_that_make_no_sense(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cost,value,probability\n20,0,0.7\n80,0,0.7", "must sum to 1; got 1.4. Divide by the sum"),
+        (
+            "cost,value,probability\n20,0,0.7\n80,0,0.7",
+            "probabilities of the beliefs must sum to 1; got",
+        ),
         ("cost,value,probability\n20,0,much", "probability"),
-        ("cost,value,probability\n20,0,-1\n20,0,2", "at least 0; got -1 in row 1"),
+        (
+            "cost,value,probability\n20,0,-1\n20,0,2",
+            "`probability` of the beliefs must be a finite",
+        ),
         ("cost,value,probability\n0,0,1", "`cost` of the beliefs must be a finite number above 0"),
         ("cost,value,probability\n1,nan,1", "`value`"),
         ("cost,value,probability", "the table has no rows"),
@@ -189,7 +198,7 @@ def test_a_budget_that_no_price_meets(
     command = ("post", clients, "--beliefs", beliefs, *ALPHA, f"--budget={budget}")
     code, out, err = run(*command)
     assert (code, out) == (3, "")
-    assert "Raise the budget; types with value 0 join only if they are paid." in err
+    assert "types with value 0 join only if they are paid. Raise the budget above 0." in err
     assert err.count("\n") == 1
     for form in ("blocks", "tariff"):
         code, out, err = run(*command, "--form", form)
@@ -247,3 +256,30 @@ def test_posted_in_a_notebook() -> None:
     page = posted._repr_html_()
     assert page.startswith("<div><b>posted prices, 10 clients</b>")
     assert "Certificate: no lottery over prices" in page
+
+
+def test_the_table_says_what_a_client_draws_by_lot(run: Run, tmp_path: Path) -> None:
+    clients = table(tmp_path / "two.csv", "client_id,samples,grad_norm\na,10,3\nb,10,9\n")
+    types = table(tmp_path / "types.csv", "cost,value,probability\n2,0,0.9\n200,0,0.1\n")
+    command = ("post", clients, "--beliefs", types, *ALPHA, "--budget=4", "--exponent=1.5")
+    rows = pl.read_csv(run(*command, "--format", "csv")[1].encode())
+    drawn = rows.filter(pl.col("lottery_price").is_not_null())
+    assert drawn.height == 1
+    assert 0 < drawn["lottery_probability"].item() < 1
+    assert drawn["lottery_price"].item() > 0
+    settled = pl.read_csv(run(*command, "--format", "csv", "--no-lottery")[1].encode())
+    assert "lottery_price" not in settled.columns
+
+
+def test_posting_in_turn_states_floors(run: Run, clients: Path, beliefs: Path) -> None:
+    command = ("post", clients, "--beliefs", beliefs, *ALPHA, "--sequential", "--budget=1")
+    assert "floors" not in run(*command)[1]
+    shown = run(*command, "--max-weight=0.5")[1]
+    assert "all at once, m" in shown  # missed with a probability, or met
+
+
+def test_a_client_without_a_class_is_named(run: Run, tmp_path: Path) -> None:
+    clients = table(tmp_path / "c.csv", "client_id,samples,grad_norm,class\na,1,2,x\nb,2,2,\n")
+    code, _, err = run("post", clients, "--beliefs=exponential", "--cost=5", "--value=0", *ALPHA)
+    assert code == 2
+    assert "every client needs a class, or none has one; row 2 has none." in err

@@ -338,10 +338,9 @@ class Beliefs:
         at = {name: n for n, name in enumerate(self.types)}
         missing = next((name for name in names if name not in at), None)
         if missing is not None:
-            raise InputError(
-                f"the beliefs do not cover {whose} {missing!r}: add its types. "
-                f"{nearest(missing, at)}"
-            )
+            known = nearest(missing, at)
+            hint = f" {known}" if known.startswith("Did you mean") else ""
+            raise InputError(f"the beliefs do not cover {whose} {missing!r}: add its types.{hint}")
         return list(self.types.values()), np.array([at[name] for name in names], np.int64)
 
     def draw(self, clients: Clients, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
@@ -360,7 +359,13 @@ def _types(rows: pl.DataFrame, whose: str) -> Types:
         columns = [number_column(rows[name]) for name in ("cost", "value", "probability")]
         return Types.of(*columns)
     except InputError as error:
-        raise InputError(str(error).replace(" of beliefs", f" of the beliefs{whose}", 1)) from error
+        text = str(error).replace(" of beliefs", f" of the beliefs{whose}", 1)
+        for in_python, in_table in (
+            ("`weight`", "`probability`"),
+            ("the weights", "probabilities"),
+        ):
+            text = text.replace(in_python, in_table, 1)
+        raise InputError(text) from error
 
 
 def _lognormal(spread: float, cells: int) -> FloatArray:

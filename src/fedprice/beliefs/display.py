@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from fedprice.beliefs.posted import Lottery, Posted
 
-__all__ = ["NAMES", "html_summary", "rich_summary"]
+__all__ = ["NAMES", "floors_line", "html_summary", "rich_summary"]
 
 NAMES = {
     "price": "posted prices",
@@ -53,7 +54,10 @@ def _parts(posted: Posted) -> tuple[str, list[tuple[str, str]], list[Section], s
 
 
 def _facts(posted: Posted) -> list[tuple[str, str]]:
-    spend, std = number(posted.expected_spend), number(posted.spend_std)
+    # What is left of a budget of 0 after rounding errors is 0.
+    met = math.isclose(posted.expected_spend, posted.budget, abs_tol=1e-9 * posted.spend_std)
+    spend = number(posted.budget if met else posted.expected_spend)
+    std = number(posted.spend_std)
     pairs = [
         ("form", FORMS[posted.form].format(posted.tariffs.ends.shape[1])),
         ("expected loss", f"{number(posted.expected_loss)} above full participation"),
@@ -68,7 +72,7 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         used = np.unique(posted.classes[posted.impact > 0]).size
         pairs.append(("price classes", f"{used}; clients of a class get the same price"))
     if posted.clients.level_min.any():
-        pairs.append(("floors", _floors(posted)))
+        pairs.append(("floors", floors_line(posted)))
     if posted.lottery is not None:
         pairs.append(("lottery", _lottery(posted, posted.lottery)))
     if posted.multiplier:
@@ -78,7 +82,8 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
     return pairs
 
 
-def _floors(posted: Posted) -> str:
+def floors_line(posted: Posted) -> str:
+    """Return how probable it is that a client answers below its floor, in one line."""
     worst = int(np.argmax(posted.missed))
     if not posted.missed[worst]:
         return "met by every type in the beliefs"
@@ -117,7 +122,7 @@ def _sections(posted: Posted) -> list[Section]:
 def _offer_name(posted: Posted) -> str:
     if posted.form == "price":
         return "price"
-    return "levels and payments" if posted.tariffs.menu else "price up to level"
+    return "levels and payments" if posted.tariffs.menu else "prices up to levels"
 
 
 def _offer(posted: Posted, n: int) -> str:
@@ -129,7 +134,7 @@ def _offer(posted: Posted, n: int) -> str:
     if tariffs.menu:
         paid = tariffs.end_payments[n]
         return f"{ends[0]:.3g} for {number(paid[0])} … {ends[-1]:.3g} for {number(paid[-1])}"
-    blocks = [f"{number(p)} to {end:.3g}" for end, p in zip(ends, prices, strict=True)]
+    blocks = [f"{number(p)} up to {end:.3g}" for end, p in zip(ends, prices, strict=True)]
     if len(blocks) > MOST_BLOCKS:
         blocks = [blocks[0], "…", blocks[-1]]
     return ", ".join(blocks)

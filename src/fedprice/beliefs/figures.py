@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedprice.arrays import FloatArray, IntArray
+    from fedprice.beliefs.in_turn import InTurn
     from fedprice.beliefs.posted import Information, Posted
 
-__all__ = ["draw_hull", "draw_information", "draw_posted"]
+__all__ = ["draw_hull", "draw_in_turn", "draw_information", "draw_posted"]
 
 MOST_POINTS = 400  # clients drawn
 SHOWN = (1.0, 0.75, 0.5, 0.0)  # the clients whose tariffs are drawn, by quantile of the impact
@@ -38,10 +39,21 @@ def draw_posted(posted: Posted) -> Figure:
     """Draw what was posted: prices with levels over the impact, or the tariffs of some clients."""
     figure, (left, right) = new_figure(2)
     (_draw_prices if posted.form == "price" else _draw_tariffs)(posted, left, right)
+    return _titled(figure, NAMES[posted.form], len(posted.clients), posted)
+
+
+def draw_in_turn(turns: InTurn) -> Figure:
+    """Draw the prices of a posting in turn if spending goes as expected, with their levels."""
+    figure, (left, right) = new_figure(2)
+    _draw_prices(turns.posted, left, right)
+    name = "posted prices in turn, if spending goes as expected"
+    return _titled(figure, name, len(turns.posted.clients), turns)
+
+
+def _titled(figure: Figure, name: str, count: int, brings: Posted | InTurn) -> Figure:
     figure.suptitle(
-        f"{NAMES[posted.form]}: {count_clients(len(posted.clients))}, expected spend "
-        f"{number(posted.expected_spend)} ± {number(posted.spend_std)}, expected loss "
-        f"{number(posted.expected_loss)}",
+        f"{name}: {count_clients(count)}, expected spend {number(brings.expected_spend)} ± "
+        f"{number(brings.spend_std)}, expected loss {number(brings.expected_loss)}",
         fontsize="medium",
     )
     return figure

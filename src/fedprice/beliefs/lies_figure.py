@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_lies"]
 
+FAR = 50  # times the median, from which on gains are drawn on a logarithmic scale
 MOST_BARS = 60  # clients drawn in the panels that have one bar per client
 
 
@@ -37,10 +38,11 @@ def draw_lies(lies: Manipulability) -> Figure:
         median, color="0.4", linewidth=0.8, linestyle="--", label=f"median {number(median)}"
     )
     top = 1.4 * gain.dataLim.y1 or 1.0  # room for the legend
-    gain.set(
-        title="who gains", xlabel="impact", ylabel="gain / honest money surplus",
-        xscale="log", ylim=(0, top),
-    )  # fmt: skip
+    gain.set(title="who gains", xlabel="impact", ylabel="gain / honest money surplus", xscale="log")
+    if top > FAR * median > 0:  # a surplus next to nothing would flatten all others
+        gain.set_yscale("symlog", linthresh=median)
+        top *= top / median
+    gain.set_ylim(0, top)
     gain.legend(frameon=False, fontsize="small", loc="upper right")
 
     order = np.argsort(-lies.gain, kind="stable")[:MOST_BARS]
@@ -66,7 +68,7 @@ def draw_lies(lies: Manipulability) -> Figure:
         axis.grid(visible=False, axis="x")
         axis.set(xlabel=f"liar, by falling gain{shown}")
     summary = lies.summary()
-    paid = "committed levels" if lies.committed else "free answers"
+    paid = "held to the reported level" if lies.committed else "free to choose the level"
     figure.suptitle(
         f"Lies within a factor of {number(lies.factor)} ({paid}): "
         f"{summary['share_gaining']:.0%} of {number(count)} clients gain alone; if all lie, the "

@@ -294,7 +294,9 @@ class Posted:
 
         After the clients' columns come `price` (or `level_1`, `price_1`, … for the blocks of a
         tariff), `price_class` if there are classes, the expected level and payment with its
-        standard deviation, and the probability of missing the floor.
+        standard deviation, and the probability of missing the floor. If a client draws its price by
+        lot, its row has the other price and its probability, as `lottery_price` and
+        `lottery_probability`.
         """
         import polars as pl
 
@@ -306,6 +308,11 @@ class Posted:
             for block in range(ends.shape[1]):
                 columns.append(pl.Series(f"level_{block + 1}", ends[:, block]))
                 columns.append(pl.Series(f"price_{block + 1}", prices[:, block]))
+        if self.lottery is not None:
+            for name in ("price", "probability"):
+                column: list[float | None] = [None] * len(self.clients)
+                column[self.lottery.client] = getattr(self.lottery, name)
+                columns.append(pl.Series(f"lottery_{name}", column))
         if self.classes is not None:
             columns.append(pl.Series("price_class", self.classes + 1))
         return self.clients.to_frame().with_columns(

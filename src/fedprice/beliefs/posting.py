@@ -115,14 +115,16 @@ def post(
         )
     if classes is not None:
         number = number_like("classes", classes)
-        if alpha is not None or not 1 <= number <= len(clients) or number != int(number):
+        if not 1 <= number <= len(clients) or number != int(number):
             raise InputError(
-                f"`classes` must lie between 1 and the number of clients, {len(clients)}, be "
-                f"whole, and does not go with `alpha`; got {classes}."
+                f"`classes` must be a whole number from 1 to {len(clients)}, the number of "
+                f"clients; got {classes}."
             )
+        if alpha is not None:
+            raise InputError("`classes` does not go with `alpha`; leave out one of the two.")
         classes = int(number)
     if risk is not None and not 0 < number_like("risk", risk) < 0.5:
-        raise InputError(f"`risk` must lie between 0 and 0.5; got {risk}.")
+        raise InputError(f"`risk` must be above 0 and below 0.5; got {risk}.")
     types, own = beliefs.groups(clients)
     if form == "price":
         return _prices(

@@ -99,7 +99,10 @@ class Search:
             if found is not None:
                 return found
             if budget <= 0 and self.family.indifferent.all():
-                break
+                raise NoPriceError(
+                    f"no posted prices meet a budget of {budget:g} in expectation: types with "
+                    "value 0 join only if they are paid. Raise the budget above 0."
+                )
             self._add(self._beyond())
         least = float(self.spend[:, 0].sum())
         raise NoPriceError(

@@ -173,11 +173,18 @@ def post(
         summary |= {"alpha_low": interval[0], "alpha_high": interval[1]}
 
     def figure() -> Figure:
-        from fedprice.beliefs.figures import draw_hull, draw_information
+        from fedprice.beliefs.figures import (
+            draw_hull,
+            draw_in_turn,
+            draw_information,
+            draw_posted,
+        )
 
         if bars:
             return draw_information(bars)
-        return posted.plot() if hull is None else draw_hull(posted, hull)
+        if hull is not None:
+            return draw_hull(posted, hull)
+        return draw_posted(posted) if turns is None else draw_in_turn(turns)
 
     delivery.send(
         rows,
@@ -316,6 +323,8 @@ def _screen(posted: Posted, turns: InTurn | None, known: Information | None) -> 
 
 def _in_turn(turns: InTurn) -> RenderableType:
     """Show what posting in turn will bring, and who comes first."""
+    from fedprice.beliefs.display import floors_line
+
     posted = turns.posted
     spend, std, budget = map(number, (turns.expected_spend, turns.spend_std, posted.budget))
     pairs = [
@@ -326,6 +335,8 @@ def _in_turn(turns: InTurn) -> RenderableType:
         ("all at once", f"expected loss {number(posted.expected_loss)}, over the budget with a "
                         f"probability of {posted.over_budget:.1%}"),
     ]  # fmt: skip
+    if posted.clients.level_min.any():
+        pairs.append(("floors", f"all at once, {floors_line(posted)}"))
     rows = [
         [str(posted.clients.ids[n]), *(number(float(x[n])) for x in
          (posted.impact, posted.prices, posted.moments.level, posted.moments.spend))]
