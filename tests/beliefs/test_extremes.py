@@ -183,7 +183,7 @@ PRIOR = fp.Beliefs.exponential(cost=50, value=4000, cells=4)
             "`blocks` must be a whole number from 1 to 48; got 2.5",
         ),
         ({"form": None}, "there is no form None"),
-        ({"classes": 2.5}, "`classes` must lie between 1 and the number of clients, 6, be whole"),
+        ({"classes": 2.5}, "`classes` must be a whole number from 1 to 6, the number of clients"),
         ({"classes": "3"}, "`classes` must be a number"),
         ({"risk": "0.1"}, "`risk` must be a number"),
         ({"alpha": 3}, "`alpha` must be an interval (low, high); got 3"),
