@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import fedprice as fp
 from fedprice.beliefs.beliefs import Beliefs, Types
 from fedprice.beliefs.expectations import expected
 from fedprice.beliefs.menus import costs_of, post_menus
+from fedprice.beliefs.tails import tail_fee
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
@@ -81,22 +83,30 @@ def test_ironing_is_the_best_monotone_choice() -> None:
     assert ironed > 10
 
 
+def alone(cost: FloatArray, value_impact: float, tau: float) -> FloatArray:
+    """Return the largest utility of each cost without payment."""
+    level = np.minimum((value_impact / (tau * cost)) ** (1 / (tau + 1)), 1)
+    found: FloatArray = -cost * level**tau - (value_impact / level if value_impact else 0.0)
+    return found
+
+
 def dual_bound(
     types: Types,
     levels: FloatArray,
     gain: FloatArray,
     reciprocal: float,
-    own: tuple[float, float, float, float, float],
+    own: tuple[float, float, float, float],
+    outside: FloatArray,
 ) -> float:
     """Return a lower bound on the loss of every menu that all incentive constraints allow.
 
     In z = q^τ and the utilities U the problem is convex, with constraints of a budget (multiplier
-    μ), U_j ≥ U_i + (c_i − c_j) z_i for all i ≠ j (λ_ji), and U_j ≥ outside (ν_j). Any λ, ν ≥ 0
+    μ), U_j ≥ U_i + (c_i − c_j) z_i for all i ≠ j (λ_ji), and U_j ≥ outside_j (ν_j). Any λ, ν ≥ 0
     bound it: the Lagrangian is separable in z, and linear in U with a coefficient that should
     vanish. Its remainder is charged at the largest utility that the budget allows. Multipliers are
     fitted to the optimality conditions, those of constraints that do not bind (`gain` below 0) 0.
     """
-    impact, value, tau, budget, outside = own
+    impact, value, tau, budget = own
     cost, weight, _ = costs_of(types)
     size, mu = cost.size, 1 / reciprocal
     z = levels**tau
@@ -119,46 +129,55 @@ def dual_bound(
     # Where the slope is negative, the cap is best.
     best = (power / (tau * np.where(linear > 0, linear, np.inf))) ** (tau / (tau + 1))
     best = np.where(linear > 0, np.minimum(best, 1), 1)
-    largest = (abs(budget) + abs(outside)) / weight + abs(outside)
+    most = float(np.abs(outside).max())
+    largest = (abs(budget) + most) / weight + most
     return float(
         (power * best ** (-1 / tau) + linear * best).sum()
         - mu * budget
-        + outside * found[len(pairs) : len(pairs) + size].sum()
+        + outside @ found[len(pairs) : len(pairs) + size]
         - np.abs(rest) @ largest
     )
 
 
 @pytest.mark.parametrize("tau", [1.5, 2.0, 3.0])
-@pytest.mark.parametrize(("value", "outside"), [(0.0, 0.0), (300.0, -8.0), (300.0, -5.0)])
+@pytest.mark.parametrize("value", [0.0, 300.0, 1200.0])
 def test_menus_equal_the_convex_program_with_all_incentive_constraints(
-    tau: float, value: float, outside: float
+    tau: float, value: float
 ) -> None:
     rng = np.random.default_rng(3)
     none = np.zeros(1, np.int64)
-    capped = 0
-    for size, budget in ((2, 5.0), (5, 5.0), (8, 10.0), (12, 9.0)):
+    capped, unpaid, pooled = 0, 0, 0
+    for size, budget in ((2, 5.0), (5, 1.0), (8, 10.0), (12, 3.0), (12, 0.5), (20, 2.0)):
         types = random_types(rng, size)
         one, k = np.ones(1), np.full(1, 4e-3)
-        post = post_menus(k, [types], none, value * one, tau, one, budget, outside=outside * one)
+        post = post_menus(k, [types], none, value * one, tau, one, budget)
         cost, weight, _ = costs_of(types)
         levels = assigned(post.tariffs, cost, value * k[0], tau)
         paid = post.tariffs.payments(levels[None, :])[0]
         loss = float(weight @ (k / levels))
         capped += int((levels == 1).sum())
+        # Who joins unpaid has this; who has no value gets the fee of the tail in any case.
+        outside = alone(cost, value * k[0], tau) + (tail_fee(budget, 1) if value == 0 else 0.0)
         # Feasible: within the budget, and nobody gains by acting as another cost or by refusing.
         assert weight @ paid <= budget * (1 + 1e-12)
         utility = paid - np.outer(cost, levels**tau) - value * k / levels
         truth = np.diag(utility)
         assert (utility - truth[:, None]).max() <= 1e-9
-        assert truth.min() >= outside - 1e-9
+        assert (truth - outside).min() >= -1e-9
         assert loss == pytest.approx(float(post.expected_loss[0]), rel=1e-12)
         gain = utility - truth[:, None]
         np.fill_diagonal(gain, outside - truth)
         bound = dual_bound(
-            types, levels, gain, 1 / post.multiplier, (4e-3, value, tau, budget, outside)
+            types, levels, gain, 1 / post.multiplier, (4e-3, value, tau, budget), outside
         )
         assert 0 <= loss - bound + 1e-12 * loss <= 1e-10 * loss
+        binds = truth - outside < 1e-9
+        unpaid += int(binds[:-1].sum())
+        pooled += int((np.diff(binds.astype(int)) < 0).any())  # R binds, then not, then again
     assert capped > 0
+    if value:
+        assert unpaid > 0
+        assert pooled > 0
 
 
 @pytest.mark.parametrize("tau", [1.5, 2.0, 3.0])
@@ -176,7 +195,8 @@ def test_without_value_the_menu_is_the_equilibrium_with_virtual_costs(tau: float
         cost=np.tile(weight * virtual / tau, 5),
         value=0,
     )
-    game = fp.Game(clients, bound=fp.Bound(alpha=1, rounds=1), budget=20.0, cost_exponent=tau)
+    rest = 20.0 - 5 * tail_fee(20.0, 5)
+    game = fp.Game(clients, bound=fp.Bound(alpha=1, rounds=1), budget=rest, cost_exponent=tau)
     best = fp.solve(game)
     wanted = (np.outer(impact, weight).ravel() / best.levels).reshape(5, -1).sum(axis=1)
     np.testing.assert_allclose(post.expected_loss, wanted, rtol=1e-10)
@@ -216,43 +236,62 @@ def test_who_may_join_unpaid_is_no_worse_off_and_never_pays(value: float) -> Non
     assert post.expected_spend.sum() == pytest.approx(15, rel=1e-12)
 
 
-def test_joining_unpaid_is_near_the_convex_program_for_many_costs() -> None:
+# What the solver reports is compared to 1e-10, whether or not it reached its own tolerance.
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate:UserWarning")
+@pytest.mark.parametrize("tau", [1.5, 2.0, 3.0])
+def test_joining_unpaid_is_the_convex_program_for_many_costs(tau: float) -> None:
     types = Beliefs.exponential(cost=50, value=0, cells=40).types[""]
     cost, weight, _ = costs_of(types)
     k, value, budget = 5e-4, 4000.0, 3.0
     one = np.ones(1)
-    post = post_menus(k * one, [types], np.zeros(1, np.int64), value * one, 2.0, one, budget)
-    unpaid = np.minimum((value * k / (2 * cost)) ** (1 / 3), 1)
-    alone = -cost * unpaid**2 - value * k / unpaid
+    post = post_menus(k * one, [types], np.zeros(1, np.int64), value * one, tau, one, budget)
     z, u = cp.Variable(40), cp.Variable(40)
-    root = cp.power(z, -0.5)
+    root = cp.power(z, -1 / tau)
     step = np.diff(cost)
     limits = [
         cp.sum(cp.multiply(weight, u + cp.multiply(cost, z) + value * k * root)) <= budget,
-        u >= alone,
+        u >= alone(cost, value * k, tau),
         z <= 1,
         u[:-1] - u[1:] >= cp.multiply(step, z[1:]),  # neighbours suffice
         u[:-1] - u[1:] <= cp.multiply(step, z[:-1]),
     ]
-    problem = cp.Problem(cp.Minimize(k * cp.sum(cp.multiply(weight, root))), limits)
-    problem.solve(solver=cp.CLARABEL)
-    loss = float(post.expected_loss[0])
-    assert problem.value * (1 - 1e-6) <= loss <= problem.value * 1.01
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.multiply(weight, root))), limits)
+    problem.solve(solver=cp.CLARABEL, tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+    assert float(post.expected_loss[0]) == pytest.approx(k * problem.value, rel=1e-10)
 
 
-def test_a_tail_serves_costs_beyond_the_beliefs() -> None:
+@pytest.mark.parametrize("form", ["menu", "tariff", "blocks"])
+@pytest.mark.parametrize("value", [0.0, 4000.0])
+def test_costs_above_all_believed_ones_with_value_0_find_no_acceptable_row(
+    form: str, value: float
+) -> None:
+    clients = replace(fp.population(6), value=np.zeros(6))
+    beliefs = Beliefs.exponential(cost=50, value=0 if form == "menu" else value, cells=12)
+    bound = fp.Bound(alpha=3.3, rounds=1000)
+    posted = fp.post(clients, beliefs, bound=bound, budget=30, form=form)
+    highest = float(beliefs.types[""].cost.max())
+    for times in (1.01, 3.0, 100.0, 1e4, 0.9e6):
+        found = posted.answer(cost=highest * times, value=0)
+        assert (found.levels > 0).all()
+        assert (found.payments >= highest * times * found.levels**2 * (1 - 1e-9)).all()
+        assert np.isfinite(found.expected_loss)
+    assert posted.expected_spend <= 30 * (1 + 1e-9)
+
+
+def test_the_tail_of_a_menu_costs_its_fee_and_changes_no_believed_choice() -> None:
     types = Types.of([20.0, 50.0, 90.0], 0.0)
     one, group = np.ones(1), np.zeros(1, np.int64)
-    plain, tailed = (
-        post_menus(one * 1e-3, [types], group, 0 * one, 2.0, one, 3.0, tail=tail)
-        for tail in (False, True)
-    )
-    high = np.array([[91.0, 200.0, 600.0]])
-    assert not plain.tariffs.best_levels(high, 0 * high, 2.0).any()
-    assert (tailed.tariffs.best_levels(high, 0 * high, 2.0) > 0).all()
-    # The highest cost of the beliefs steps down, so that less is spent and more is lost.
-    assert tailed.expected_spend[0] < plain.expected_spend[0]
-    assert tailed.expected_loss[0] > plain.expected_loss[0]
+    post = post_menus(one * 1e-3, [types], group, 0 * one, 2.0, one, 3.0)
+    cost = np.array([[20.0, 50.0, 90.0]])
+    found = expected(post.tariffs, one * 1e-3, cost, 0 * cost, np.full((1, 3), 1 / 3), 2.0)
+    for one_way, other in zip(found, post.moments, strict=True):
+        np.testing.assert_allclose(one_way, other, rtol=1e-12)
+    # The highest believed cost keeps the fee, a thousandth of the budget, and nothing else.
+    level = post.tariffs.best_levels(np.array([90.0]), 0 * one, 2.0)
+    assert post.tariffs.payments(level)[0] == pytest.approx(90 * level[0] ** 2 + 3e-3, rel=1e-12)
+    # A budget that is larger by the fee would have bought as much without a tail.
+    larger = post_menus(one * 1e-3, [types], group, 0 * one, 2.0, one, 3.0 / (1 - 1e-3))
+    assert 1 < post.expected_loss[0] / larger.expected_loss[0] < 1 + 1e-3
 
 
 def test_groups_of_different_sizes_and_clients_without_impact() -> None:
@@ -264,9 +303,9 @@ def test_groups_of_different_sizes_and_clients_without_impact() -> None:
     assert not post.tariffs.prices[1].any()
     assert post.expected_spend.sum() == pytest.approx(4, rel=1e-12)
     assert post.tariffs.ends[2, -1] <= 0.5
-    # One cost: the contract of complete information, which leaves no rent.
+    # One cost: the contract of complete information, which leaves no rent but the tail's fee.
     level = post.tariffs.best_levels(np.array([1.0, 1.0, 30.0]), np.zeros(3), 2.0)[2]
-    assert post.expected_spend[2] == pytest.approx(30 * level**2, rel=1e-12)
+    assert post.expected_spend[2] == pytest.approx(30 * level**2 + tail_fee(4.0, 2), rel=1e-12)
 
 
 def test_a_large_budget_is_slack_and_a_small_one_refused() -> None:
@@ -274,6 +313,6 @@ def test_a_large_budget_is_slack_and_a_small_one_refused() -> None:
     post = post_menus(one * 1e-3, [types], group, 0 * one, 2.0, one, 1000.0)
     assert post.multiplier == 0
     assert post.expected_loss[0] == pytest.approx(1e-3)
-    assert post.expected_spend[0] == pytest.approx(50)
-    with pytest.raises(InputError, match=r"^`budget` must be above 3 .* got 2\. Raise the budget"):
-        post_menus(one * 1e-3, [types], group, 0 * one, 2.0, one, 2.0, outside=3 * one)
+    assert post.expected_spend[0] == pytest.approx(50 + tail_fee(50.0, 1))
+    with pytest.raises(InputError, match=r"^`budget` must be above 0 .* got 0\. Raise the budget"):
+        post_menus(one * 1e-3, [types], group, 0 * one, 2.0, one, 0.0)

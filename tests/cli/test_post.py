@@ -213,7 +213,7 @@ def test_post_forms(run: Run, clients: Path, beliefs: Path, tmp_path: Path) -> N
     command = ("--beliefs", beliefs, *ALPHA, "--budget", 20, "--plot", plot, "--force")
     for path, form, name in (
         (clients, ("blocks", "--blocks", 2), "a price for each of 2 blocks"),
-        (clients, ("tariff",), "a nonlinear tariff of 128 levels"),
+        (clients, ("tariff",), "a nonlinear tariff of 144 levels"),
         (priced, ("menu",), "levels with payments"),
     ):
         code, out, err = run("post", path, *command, "--form", *form)

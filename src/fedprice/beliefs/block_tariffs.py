@@ -33,6 +33,7 @@ import numpy as np
 from fedprice.beliefs.curves import Moments
 from fedprice.beliefs.expectations import Rows, rows_of
 from fedprice.beliefs.prices import NoPriceError
+from fedprice.beliefs.tails import tail_fee, with_tail
 from fedprice.errors import InputError, number_like
 from fedprice.game import best_level
 from fedprice.tariff import Tariffs
@@ -115,8 +116,10 @@ def post_tariffs(
 
     Notes
     -----
-    The full tariff is a menu of 128 levels: a type for which it is made is indifferent along a
-    range of levels, and with every level for sale would stop inside a block.
+    The full tariff is a list of 128 levels: a type for which it is made is indifferent along a
+    range of levels, and with every level for sale would stop inside a block. Below them, 16 more
+    are for costs above all believed ones. These, and the first block of block tariffs, are paid
+    from a thousandth of the budget (see `fedprice.beliefs.tails`).
 
     Clients without impact are offered a price of 0. Beyond 96 distinct impacts in a group of
     clients with the same beliefs and largest level, clients share 96 tariffs by impact, and what is
@@ -158,25 +161,31 @@ def post_tariffs(
     # First among all levels and prices, by the demand profile; then around what that chose, by the
     # spend of every type's true best choice.
     rough = _choice(rows, *_everything(rows, tau, *ROUGH), blocks or 8, tau)
+    most = float(rows.clients @ rough(np.inf)[1])
+    fee = tail_fee(min(budget, most), len(impact))
+    fees = fee * len(impact)
     guess = budget / float(rows.clients @ rows.impact)
-    reciprocal = _most(lambda t: float(rows.clients @ rough(t)[1]), budget, guess, 16.0, 1e-3)
+    reciprocal = _most(
+        lambda t: float(rows.clients @ rough(t)[1]) + fees, budget, guess, 16.0, 1e-3
+    )
     start, _ = rough(reciprocal)
     fine = _choice(rows, *_around(rows, start, tau, *(FINE if blocks else FULL)), blocks, tau)
     near = reciprocal if np.isfinite(reciprocal) else guess
-    reciprocal = _most(lambda t: spend(fine(t)[0]), budget, near, 1.02, 1e-3)
+    reciprocal = _most(lambda t: spend(fine(t)[0]) + fees, budget, near, 1.02, 1e-3)
     tariffs, _ = fine(reciprocal)
     if np.isfinite(reciprocal):
         # What is improved may cost more than the budget: improve cheaper ones, or else none.
         lower = reciprocal
         for attempt in range(ATTEMPTS):
             better = _improved(rows, fine(lower)[0], lower, tau)
-            if (total := spend(better)) <= budget:
+            if (total := spend(better) + fees) <= budget:
                 tariffs, reciprocal = better, lower
                 break
             lower *= 0.999 * (budget / total) ** 2**attempt
+    tariffs = with_tail(tariffs, np.full(len(tariffs), fee), rows.cost.max(axis=1), tau)
+    if np.isfinite(reciprocal):
         # With a finite number of types the spend jumps at some multipliers: use what is left.
-        if tariffs.prices.any():
-            tariffs = _raised(tariffs, spend, budget)
+        tariffs = _raised(tariffs, spend, budget)
     return FoundTariffs(
         tariffs.of(rows.row_of),
         rows.moments(tariffs, impact, tau),
