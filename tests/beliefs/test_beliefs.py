@@ -1,5 +1,6 @@
 """Beliefs: distributions, tables, groups, and what is refused; learning from deeds."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import stats
 
 import fedprice as fp
 from fedprice.beliefs.evidence import Evidence
+from fedprice.errors import InputError
 from fedprice.tariff import Tariffs
 
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
@@ -216,3 +218,59 @@ def test_deeds_that_no_type_explains_are_refused() -> None:
         sure.beliefs(own=True)
     with pytest.raises(fp.InputError, match="between 0 and `rounds`"):
         Evidence.none(THREE, prior).coins(posted, heads=11, rounds=10)
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (
+            lambda: fp.Beliefs.lognormal(cost=50, value=1e308, spread=0.1, value_spread=9.9),
+            "the mean of `value` of beliefs is not finite in their highest cells",
+        ),
+        (
+            lambda: fp.Beliefs.exponential(cost=1e308, value=0),
+            "the mean of `cost` of beliefs is not finite in their highest cells",
+        ),
+        (
+            lambda: fp.Beliefs.exponential(cost=50, value=1e200),
+            "the variance of `value` of beliefs is not finite; the largest value is 4.47e+200",
+        ),
+        (
+            lambda: fp.Beliefs(cost=[1.7e308, 1.7e308, 1], value=0, weight=[0.5, 0.5, 0]),
+            None,
+        ),
+        (
+            lambda: fp.Beliefs(cost=[1e160, 1], value=0),
+            "the variance of `cost` of beliefs is not finite; the largest cost is 1e+160",
+        ),
+        (
+            lambda: fp.Beliefs.around(
+                fp.Clients(samples=[1, 2], grad_norm=1, cost=[1, 1e200], value=0), spread=1.0
+            ),
+            "the variance of `cost` of beliefs about client '2' is not finite",
+        ),
+        (
+            lambda: fp.Beliefs.from_frame(
+                pl.DataFrame(
+                    {
+                        "class": ["a", "b", "b"],
+                        "cost": 1.0,
+                        "value": [1.0, 2.0, 1e200],
+                        "probability": [1.0, 0.5, 0.5],
+                    }
+                )
+            ),
+            "the variance of `value` of the beliefs of class 'b' is not finite",
+        ),
+    ],
+)
+def test_infinite_moments_are_not_named(make: Callable[[], fp.Beliefs], line: str | None) -> None:
+    if line is None:  # large, and yet without variance
+        assert make().types[""].means[0] == 1.7e308
+        return
+    with pytest.raises(InputError) as caught:
+        make()
+    text = str(caught.value)
+    assert text.startswith(line)
+    assert text.endswith("Use a larger unit of money, or a smaller spread.")
+    assert "\n" not in text

@@ -69,7 +69,21 @@ class Types(NamedTuple):
                 f"the weights of beliefs must sum to 1; got {total:.9g}. Divide by the sum."
             )
         some = w > 0
-        return cls(*(np.array(x[some]) for x in (c, v, w / total)))
+        return cls(*(np.array(x[some]) for x in (c, v, w / total))).with_moments()
+
+    def with_moments(self, whose: str = "") -> Self:
+        """Return the types if mean and variance of cost and value are finite, or else raise."""
+        for name, x in (("cost", self.cost), ("value", self.value)):
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean = float(self.weight @ x)
+                moments = {"mean": mean, "variance": float(self.weight @ (x - mean) ** 2)}
+            for moment, found in moments.items():
+                if not np.isfinite(found):
+                    raise InputError(
+                        f"the {moment} of `{name}` of beliefs{whose} is not finite; the largest "
+                        f"{name} is {x.max():.3g}. Use a larger unit of money, or a smaller spread."
+                    )
+        return self
 
     @property
     def means(self) -> tuple[float, float]:
@@ -139,7 +153,9 @@ class Beliefs:
             # ∫ F⁻¹ over a cell: of −log(1 − u) it is (1 − u) log(1 − u) + u.
             area = np.where(edges < 1, (1 - edges) * np.log1p(-edges), 0.0) + edges
         unit = np.diff(area) * cells
-        return cls._independent(_mean("cost", cost) * unit, _mean("value", value, zero=True) * unit)
+        with np.errstate(over="ignore"):
+            costs, values = _mean("cost", cost) * unit, _mean("value", value, zero=True) * unit
+        return cls._independent(costs, values)
 
     @classmethod
     def lognormal(
@@ -158,9 +174,11 @@ class Beliefs:
         cells
             As for `exponential`.
         """
-        costs = _mean("cost", cost) * _lognormal(spread, cells)
-        values = _lognormal(spread if value_spread is None else value_spread, cells)
-        return cls._independent(costs, _mean("value", value, zero=True) * values)
+        widths = (spread, spread if value_spread is None else value_spread)
+        means = (_mean("cost", cost), _mean("value", value, zero=True))
+        with np.errstate(over="ignore"):  # said in one line by `_independent`
+            costs, values = (m * _lognormal(w, cells) for m, w in zip(means, widths, strict=True))
+        return cls._independent(costs, values)
 
     @classmethod
     def ranges(
@@ -184,6 +202,12 @@ class Beliefs:
     @classmethod
     def _independent(cls, costs: FloatArray, values: FloatArray) -> Self:
         """Return all pairs of costs and values, equally likely."""
+        for name, axis in (("cost", costs), ("value", values)):
+            if not np.isfinite(axis).all():
+                raise InputError(
+                    f"the mean of `{name}` of beliefs is not finite in their highest cells. Use a "
+                    "larger unit of money, or a smaller spread."
+                )
         values = np.zeros(1) if not values.any() else values
         c, v = np.meshgrid(costs, values, indexing="ij")
         return cls(cost=c.ravel(), value=v.ravel())
@@ -194,10 +218,12 @@ class Beliefs:
         clients.require_types()
         unit = cls._independent(*[_lognormal(spread, cells)] * 2).types[""]
         own = zip(clients.ids.tolist(), clients.cost, clients.value, strict=True)
-        return cls._of(
-            "client",
-            {name: Types(c * unit.cost, v * unit.value, unit.weight) for name, c, v in own},
-        )
+        found = {}
+        for name, c, v in own:
+            with np.errstate(over="ignore"):
+                types = Types(c * unit.cost, v * unit.value, unit.weight)
+            found[name] = types.with_moments(f" about client {name!r}")
+        return cls._of("client", found)
 
     @classmethod
     def known(cls, clients: Clients) -> Self:
@@ -232,7 +258,7 @@ class Beliefs:
             cost, value = np.delete(clients.cost, n), np.delete(clients.value, n)
             if unseen:
                 cost, value = np.append(cost, cost.mean()), np.append(value, 0.0)
-            found[str(name)] = Types(cost, value, weight)
+            found[str(name)] = Types(cost, value, weight).with_moments(f" about client {name!r}")
         return cls._of("client", found)
 
     @classmethod

@@ -313,7 +313,8 @@ def _tariffs(levels: FloatArray, payments: FloatArray) -> Tariffs:
     above = np.cumsum(new[:, ::-1], axis=1)[:, ::-1]
     size = int(above[:, 0].max())
     spare = size - above[:, :1]
-    ends = rising[:, :1] * SPARE ** (1 - np.arange(size) / np.maximum(spare, 1))
+    part = np.minimum(np.arange(size) / np.maximum(spare, 1), 1.0)
+    ends = rising[:, :1] * SPARE ** (1 - part)
     total = np.zeros_like(ends)
     client, column = np.nonzero(new)
     place = size - above[client, column]
