@@ -9,8 +9,11 @@ from scipy import optimize
 import fedprice as fp
 from fedprice.arrays import FloatArray
 from fedprice.beliefs import families
+from fedprice.beliefs.display import floors_line
 from fedprice.beliefs.families import Population
 from fedprice.beliefs.prices import NoPriceError
+from fedprice.game import best_level
+from fedprice.pricing.display import number
 
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
 FORTY = fp.population()
@@ -257,6 +260,30 @@ def test_floors_are_reported_not_promised() -> None:
         outcome = posted.answer(cost=cost, value=value)
         below += outcome.levels < floored.level_min
     assert np.abs(below / 400 - posted.missed).max() < 0.13  # five standard errors
+
+
+@pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
+def test_a_floor_that_no_posted_price_can_promise_has_no_remedy(form: str) -> None:
+    clients = fp.population(5).with_max_weight(0.3)
+    beliefs = fp.Beliefs.exponential(cost=50, value=0 if form == "menu" else 4000, cells=8)
+    posted = fp.post(clients, beliefs, bound=BOUND, budget=20, form=form)
+    worst = int(np.argmax(posted.missed))
+    floor, lowest, price = posted.floor_remedies(worst)
+    assert posted.missed[worst] > 0
+    assert floor == clients.level_min[worst]
+    # Either remedy is enough, and not more than enough.
+    for level, holds in ((lowest, True), (lowest * 1.01, False)):
+        lower = replace(clients, level_min=np.where(np.arange(5) == worst, level, 0.0))
+        again = fp.post(lower, beliefs, bound=BOUND, budget=20, form=form)
+        assert (again.missed[worst] == 0) == holds
+    types = beliefs.types[""]
+    value = np.full_like(types.cost, clients.value[worst]) if form == "menu" else types.value
+    for offer, holds in ((price * (1 + 1e-9), True), (price * 0.999, False)):
+        levels = best_level(offer, types.cost, value * posted.impact[worst], 2.0, 1.0)
+        assert (levels.min() >= floor) == holds
+    line = floors_line(posted)
+    assert f"Lower its floor from {floor:.3g} to {lowest:.3g} (level_min, a larger" in line
+    assert (f"or offer it {number(price)} instead of" in line) == (form == "price")
 
 
 @pytest.mark.parametrize(

@@ -83,13 +83,18 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
 
 
 def floors_line(posted: Posted) -> str:
-    """Return how probable it is that a client answers below its floor, in one line."""
+    """Return how probable it is that a client answers below its floor, and what to do about it."""
     worst = int(np.argmax(posted.missed))
     if not posted.missed[worst]:
         return "met by every type in the beliefs"
+    floor, lowest, price = posted.floor_remedies(worst)
+    advice = f"Lower its floor from {floor:.3g} to {lowest:.3g} (level_min, a larger max_weight)"
+    if posted.form == "price":
+        advice += f", or offer it {number(price)} instead of {number(float(posted.prices[worst]))}"
     return (
         f"missed with a probability of up to {posted.missed[worst]:.2g} (client "
-        f"{posted.clients.ids[worst]}); posted tariffs cannot promise them"
+        f"{posted.clients.ids[worst]}); posted tariffs cannot promise them. {advice}, and every "
+        "type in the beliefs meets it"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Context
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from scipy import special
 
 from fedprice.errors import InputError
-from fedprice.game import Game
+from fedprice.game import Game, price_at
 from fedprice.pricing.outcome import Certificate, Outcome
 from fedprice.pricing.schemes import solve
 from fedprice.tables import as_pandas
@@ -86,7 +87,7 @@ class Posted:
         E[k/q], the expected payment, its variance and E[q] of each client, shape (N,) each.
     missed
         The probability that a client answers below its `level_min`, shape (N,): a posted tariff
-        cannot promise a floor.
+        cannot promise a floor (see `floor_remedies`).
     multiplier
         μ, how much expected loss one more unit of budget saves; 0 if it saves none.
     certificate
@@ -217,6 +218,34 @@ class Posted:
             prices = tariffs.prices[:, 0]
         found = Outcome.from_prices(game, prices, scheme=f"posted {self.form}", levels=levels)
         return replace(found, posts_prices=self.form == "price")
+
+    def floor_remedies(self, client: int) -> tuple[float, float, float]:
+        """Return what would make every type in the beliefs meet a client's floor.
+
+        Parameters
+        ----------
+        client
+            Its number, from 0.
+
+        Returns
+        -------
+        floor
+            Its `level_min`.
+        lowest
+            The lowest level that a type in the beliefs answers, to which the floor could be lowered
+            (rounded down to three digits).
+        price
+            The price at which the most expensive type answers with the floor.
+        """
+        types, own = self.beliefs.groups(self.clients)
+        cost, value, _ = types[own[client]]
+        if self.form == "menu":
+            value = np.full_like(cost, self.clients.value[client])
+        wants, floor = value * self.impact[client], self.clients.level_min[client]
+        answers = self.tariffs.of([client]).best_levels(cost[None], wants[None], self.cost_exponent)
+        price = price_at(floor, cost, wants, self.cost_exponent).max()
+        lowest = Context(prec=3, rounding=ROUND_FLOOR).create_decimal_from_float(answers.min())
+        return float(floor), float(lowest), float(price)
 
     def value_of_information(self, draws: int = 200, seed: int = 0) -> Information:
         """Return how the loss compares with that of the equilibrium that knows all types.

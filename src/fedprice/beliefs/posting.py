@@ -168,7 +168,6 @@ def _tariffs(
             loss = float(found.moments.loss.sum())
             if flat.certificate.primal < loss and (flat.prices >= 0).all():
                 return replace(flat, form=form)
-    known = clients.value if form == "menu" else None
     return Posted(
         clients=clients,
         beliefs=beliefs,
@@ -178,30 +177,13 @@ def _tariffs(
         form=form,
         tariffs=found.tariffs,
         moments=found.moments,
-        missed=_missed_on(found.tariffs, clients.level_min, impact, types, own, tau, known),
+        missed=_missed(
+            found.tariffs, clients, impact, types, own, tau, values_known=form == "menu"
+        ),
         multiplier=found.multiplier,
         certificate=Certificate(float(found.moments.loss.sum()), -np.inf),
         planned=budget,
     )
-
-
-def _missed_on(
-    tariffs: Tariffs,
-    floor: FloatArray,
-    impact: FloatArray,
-    types: list[Types],
-    own: IntArray,
-    tau: float,
-    value: FloatArray | None,
-) -> FloatArray:
-    """Return the probability that each client answers a tariff below its floor, shape (N,)."""
-    missed = np.zeros(floor.size)
-    for n in np.flatnonzero(floor > 0).tolist():
-        one = types[own[n]]
-        wants = (one.value if value is None else np.full_like(one.cost, value[n])) * impact[n]
-        levels = tariffs.of([n]).best_levels(one.cost[None], wants[None], tau)[0]
-        missed[n] = (levels < floor[n] * (1 - 1e-12)) @ one.weight
-    return missed
 
 
 class _Found(NamedTuple):
@@ -302,6 +284,7 @@ def _prices(
         brought = population.moments(price, rows)
         if drawn is not None:
             brought = _with_lottery(brought, population, price, drawn)
+    tariffs = Tariffs.flat(price, clients.level_max)
     return Posted(
         clients=clients,
         beliefs=beliefs,
@@ -309,9 +292,9 @@ def _prices(
         budget=budget,
         cost_exponent=tau,
         form="price",
-        tariffs=Tariffs.flat(price, clients.level_max),
+        tariffs=tariffs,
         moments=brought,
-        missed=_missed(price, clients.level_min, impact, types, own, tau),
+        missed=_missed(tariffs, clients, impact, types, own, tau),
         multiplier=multiplier,
         certificate=Certificate(primal, dual),
         planned=planned,
@@ -338,19 +321,27 @@ def _with_lottery(
 
 
 def _missed(
-    price: FloatArray,
-    floor: FloatArray,
+    tariffs: Tariffs,
+    clients: Clients,
     impact: FloatArray,
     types: list[Types],
     own: IntArray,
     tau: float,
+    *,
+    values_known: bool = False,
 ) -> FloatArray:
-    """Return the probability that each client answers below its floor, shape (N,)."""
-    missed = np.zeros(price.size)
+    """Return the probability that each client answers a tariff below its floor, shape (N,)."""
+    floor = clients.level_min * (1 - 1e-12)
+    missed = np.zeros(floor.size)
     for n, one in enumerate(types):
         who = np.flatnonzero((own == n) & (floor > 0))
-        for some in np.array_split(who, max(1, who.size * one.cost.size >> 16)):
-            level = floor[some, None] * (1 - 1e-12)
-            needed = price_at(level, one.cost, one.value * impact[some, None], tau)
-            missed[some] = (needed > price[some, None]) @ one.weight
+        parts = min(who.size, 1 + (who.size * one.cost.size >> 16))
+        for some in np.array_split(who, parts) if parts else ():
+            value = clients.value[some, None] if values_known else one.value
+            wants, least = value * impact[some, None], floor[some, None]
+            if tariffs.ends.shape[1] == 1:  # the price of the floor says it sooner than the level
+                below = price_at(least, one.cost, wants, tau) > tariffs.prices[some]
+            else:
+                below = tariffs.of(some).best_levels(one.cost[None], wants, tau) < least
+            missed[some] = below @ one.weight
     return missed
