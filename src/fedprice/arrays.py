@@ -1,4 +1,4 @@
-"""The array types that signatures name, and work on large vectors."""
+"""The array types that signatures name, work on large vectors, and a number for intervals."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Arrays", "BoolArray", "FloatArray", "IntArray", "State", "at_once", "in_parts"]
+__all__ = [
+    "NORMAL_95",
+    "Arrays",
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "State",
+    "at_once",
+    "in_parts",
+]
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
 
+NORMAL_95 = 1.959963984540054  # half of a 95 % interval, in standard errors
 LARGE = 1 << 21  # numbers from which on several cores share the work on a vector
 
 FloatArray = npt.NDArray[np.float64]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.arrays import NORMAL_95
 from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome
 
 __all__ = ["Steps", "best_steps"]
-
-NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True, eq=False, repr=False)

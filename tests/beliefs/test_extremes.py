@@ -119,7 +119,7 @@ def test_robust_prices_of_payers_are_certified() -> None:
     for value in (2e3, 2e4, 2e5):
         clients = fp.Clients(samples=[1, 1], grad_norm=1.0, cost=[10, 5000], value=[value, 10])
         beliefs = fp.Beliefs.known(clients)
-        posted = fp.post(clients, beliefs, bound=BOUND, budget=1, alpha=(1.0, 10.0))
+        posted = fp.post(clients, beliefs, bound=BOUND, budget=1, alpha_interval=(1.0, 10.0))
         high, low = (replace(BOUND, alpha=a).impact(clients) for a in (10.0, 1.0))
         total = -posted.multiplier
         for n in range(2):
@@ -186,8 +186,8 @@ PRIOR = fp.Beliefs.exponential(cost=50, value=4000, cells=4)
         ({"classes": 2.5}, "`classes` must be a whole number from 1 to 6, the number of clients"),
         ({"classes": "3"}, "`classes` must be a number"),
         ({"risk": "0.1"}, "`risk` must be a number"),
-        ({"alpha": 3}, "`alpha` must be an interval (low, high); got 3"),
-        ({"alpha": (0, 5)}, "(low, high), above 0, that holds the bound's 3.3; got (0, 5)"),
+        ({"alpha_interval": 3}, "`alpha_interval` must be (low, high); got 3"),
+        ({"alpha_interval": (0, 5)}, "(low, high), above 0, and hold the bound's 3.3; got (0, 5)"),
     ],
 )
 def test_odd_arguments_are_refused_in_one_line(options: dict[str, object], message: str) -> None:

@@ -226,7 +226,9 @@ def test_robust_prices_hold_over_the_interval() -> None:
     rich = replace(FORTY, value=FORTY.value * 10)
     known = fp.Beliefs.known(rich)
     low, high = 3.3 / 1.5, 3.3 * 1.5
-    robust = fp.post(rich, known, bound=BOUND, budget=200, alpha=(low, high), lottery=False)
+    robust = fp.post(
+        rich, known, bound=BOUND, budget=200, alpha_interval=(low, high), lottery=False
+    )
     central = fp.solve(fp.Game(rich, bound=BOUND, budget=200))
     assert robust.worst is not None
     exceeded = []
@@ -295,7 +297,7 @@ def test_a_floor_that_no_posted_price_can_promise_has_no_remedy(form: str) -> No
         ({"classes": 41}, "`classes` must be a whole number from 1 to 40, the number"),
         ({"form": "blocks", "risk": 0.1}, "go with form 'price'"),
         ({"cost_exponent": 1}, "`cost_exponent` τ must be above 1"),
-        ({"alpha": (4, 5)}, "that holds the bound's 3.3; got (4, 5)"),
+        ({"alpha_interval": (4, 5)}, "and hold the bound's 3.3; got (4, 5)"),
     ],
 )
 def test_bad_arguments(options: dict[str, object], message: str) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.beliefs.reports import Search, Told
+from fedprice.beliefs.reports import ReportSearch, Told
 from fedprice.errors import InputError, number_like
 from fedprice.pricing import Outcome, Status, solve
 from fedprice.tables import as_pandas
@@ -217,7 +217,7 @@ def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -
             f"`game` must be feasible: these clients need a budget of {truth.least_budget:.6g}; "
             f"got {game.budget:g}. Raise the budget or lower `level_min`."
         )
-    search = Search(truth, committed)
+    search = ReportSearch(truth, committed)
     told = search.tell(np.arange(len(game.clients)), game.clients.cost, game.clients.value)
     best = search.best(told, rho)
     gain = best.utility - told.utility

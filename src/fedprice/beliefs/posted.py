@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import special
 
+from fedprice.arrays import NORMAL_95
 from fedprice.errors import InputError
 from fedprice.game import Game, price_at
 from fedprice.pricing.outcome import Certificate, Outcome
@@ -283,8 +284,8 @@ class Posted:
             std = (losses[:, 0] - ratio * losses[:, 1]).std(ddof=1) / informed / np.sqrt(draws)
         return Information(
             ratio=float(ratio),
-            low=float(ratio - 1.96 * std),
-            high=float(ratio + 1.96 * std),
+            low=float(ratio - NORMAL_95 * std),
+            high=float(ratio + NORMAL_95 * std),
             loss=float(loss),
             informed=float(informed),
             spend=float(spends.mean()),

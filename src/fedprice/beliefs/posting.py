@@ -44,7 +44,7 @@ def post(
     classes: int | None = None,
     risk: float | None = None,
     lottery: bool = True,
-    alpha: tuple[float, float] | None = None,
+    alpha_interval: tuple[float, float] | None = None,
 ) -> Posted:
     """Post a tariff to each client such that the expected loss is least under an expected budget.
 
@@ -77,7 +77,7 @@ def post(
     lottery
         For "price": whether one client may draw between two prices, which is what the optimum needs
         at most. Without it that client gets one price in between that costs the same.
-    alpha
+    alpha_interval
         For "price": an interval that holds the bound's α. The prices then minimise the largest
         expected loss over it, and keep the largest expected spend within the budget.
 
@@ -109,9 +109,12 @@ def post(
         raise InputError(f"there is no form {form!r}. {nearest(str(form), FORMS)}")
     if form != "blocks" and blocks is not None:
         raise InputError(f"`blocks` goes with form 'blocks'; got form {form!r}.")
-    if form != "price" and not (classes is None and risk is None and lottery and alpha is None):
+    if form != "price" and not (
+        classes is None and risk is None and lottery and alpha_interval is None
+    ):
         raise InputError(
-            f"`classes`, `risk`, `lottery` and `alpha` go with form 'price'; got form {form!r}."
+            "`classes`, `risk`, `lottery` and `alpha_interval` go with form 'price'; got form "
+            f"{form!r}."
         )
     if classes is not None:
         number = number_like("classes", classes)
@@ -120,8 +123,10 @@ def post(
                 f"`classes` must be a whole number from 1 to {len(clients)}, the number of "
                 f"clients; got {classes}."
             )
-        if alpha is not None:
-            raise InputError("`classes` does not go with `alpha`; leave out one of the two.")
+        if alpha_interval is not None:
+            raise InputError(
+                "`classes` does not go with `alpha_interval`; leave out one of the two."
+            )
         classes = int(number)
     if risk is not None and not 0 < number_like("risk", risk) < 0.5:
         raise InputError(f"`risk` must be above 0 and below 0.5; got {risk}.")
@@ -129,7 +134,7 @@ def post(
     if form == "price":
         return _prices(
             clients, beliefs, bound, budget, tau, types, own,
-            classes=classes, risk=risk, lottery=lottery, alpha=alpha,
+            classes=classes, risk=risk, lottery=lottery, alpha_interval=alpha_interval,
         )  # fmt: skip
     number_of = None if form != "blocks" else 4 if blocks is None else blocks
     return _tariffs(clients, beliefs, bound, budget, tau, types, own, form, number_of)
@@ -163,7 +168,7 @@ def _tariffs(
             # The search for blocks is not exhaustive: never post what one price beats.
             flat = _prices(
                 clients, beliefs, bound, budget, tau, types, own,
-                classes=None, risk=None, lottery=False, alpha=None,
+                classes=None, risk=None, lottery=False, alpha_interval=None,
             )  # fmt: skip
             loss = float(found.moments.loss.sum())
             if flat.certificate.primal < loss and (flat.prices >= 0).all():
@@ -208,17 +213,19 @@ def _prices(
     classes: int | None,
     risk: float | None,
     lottery: bool,
-    alpha: tuple[float, float] | None,
+    alpha_interval: tuple[float, float] | None,
 ) -> Posted:
     low = high = bound.alpha
-    if alpha is not None:
+    if alpha_interval is not None:
         try:
-            low, high = (number_like("alpha", end) for end in alpha)
+            low, high = (number_like("alpha_interval", end) for end in alpha_interval)
         except (TypeError, ValueError):
-            raise InputError(f"`alpha` must be an interval (low, high); got {alpha!r}.") from None
+            raise InputError(
+                f"`alpha_interval` must be (low, high); got {alpha_interval!r}."
+            ) from None
         if not 0 < low <= bound.alpha <= high < np.inf:
             raise InputError(
-                f"`alpha` must be an interval (low, high), above 0, that holds the bound's "
+                f"`alpha_interval` must be (low, high), above 0, and hold the bound's "
                 f"{bound.alpha:g}; got ({low:g}, {high:g})."
             )
     impact = replace(bound, alpha=high).impact(clients)
@@ -277,7 +284,7 @@ def _prices(
     price, rows, brought, drawn, multiplier = found
     dual = search.dual(multiplier, planned)
     primal, worst = float(brought.loss.sum()), None
-    if alpha is not None:
+    if alpha_interval is not None:
         worst = primal - float(impact.sum()), float(brought.spend.sum())
         impact = bound.impact(clients)
         population = Population.of(impact, impact, clients.level_max, types, own, tau)

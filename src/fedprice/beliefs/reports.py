@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedprice.game import Game
     from fedprice.pricing import Outcome
 
-__all__ = ["Search", "Told", "equilibria"]
+__all__ = ["ReportSearch", "Told", "equilibria"]
 
 COSTS, VALUES = 9, 4  # reports per client that are tried at once
 ZOOMS = 4  # times that the search goes on around the best report so far
@@ -42,7 +42,7 @@ class Told(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Search:
+class ReportSearch:
     """Looks for the best report of each client, the others telling the truth."""
 
     truth: Outcome

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.arrays import NORMAL_95
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.game import LARGEST_EXPONENT, best_level
 from fedprice.tables import as_pandas, as_polars, number_column, text_column
@@ -38,7 +39,6 @@ __all__ = ["Revealed", "marginal_prices", "reveal"]
 
 COLUMNS = ("client_id", "impact", "price", "level", "level_std", "heads", "rounds", "level_max")
 IDENTIFIED = "identified"
-NORMAL_95 = 1.959963984540054
 MOST_STEPS = 100
 CONVERGED = 1e-13  # relative change of cost and value
 NO_COST, ANY_COST = 1e-9, 1e6  # relative to the cost that prices would pay for at no value

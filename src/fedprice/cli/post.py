@@ -156,7 +156,7 @@ def post(
             if form is not Form.PRICE or believed is None
             else {
                 "classes": classes, "risk": risk, "lottery": not (no_lottery or sequential),
-                "alpha": interval,
+                "alpha_interval": interval,
             }
         )  # fmt: skip
         posted = posted_as(form, **how)
@@ -266,7 +266,7 @@ def _own_name(posted: Posted, how: dict[str, Any], *, sequential: bool) -> str:
         return "nonlinear tariff" if posted.form == Form.TARIFF else "menu, values known"
     if sequential:
         return "price per client, in turn"
-    plain = how["risk"] is None and how["alpha"] is None and how["lottery"]
+    plain = how["risk"] is None and how["alpha_interval"] is None and how["lottery"]
     if plain and how["classes"] in (None, 1):
         return "one price per client" if how["classes"] is None else "one price for all"
     return "as posted"

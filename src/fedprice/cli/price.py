@@ -139,8 +139,8 @@ def _send_robust(delivery: Delivery, game: Game, measured: Calibration) -> None:
 
     known = Beliefs.known(game.clients)
     posted = post(
-        game.clients, known, bound=game.bound, budget=game.budget, alpha=measured.interval,
-        cost_exponent=game.cost_exponent, lottery=False,
+        game.clients, known, bound=game.bound, budget=game.budget,
+        alpha_interval=measured.interval, cost_exponent=game.cost_exponent, lottery=False,
     )  # fmt: skip
     rows = _rows(posted.to_frame(), measured, [])
     low, high = measured.interval

@@ -85,7 +85,7 @@ def simulate(
     delivery
         The probability that a client that joined also delivers, shape (num_clients,) or a scalar.
     clock
-        Simulated time; by default a round takes a second.
+        Simulated time; one second per round by default.
     evaluate_every
         Rounds between evaluations; the first and the last model are always evaluated.
     threads
