@@ -327,3 +327,25 @@ def test_other_bad_input() -> None:
     with pytest.raises(InputError, match="`cost_exponent` τ must be above 1"):
         reveal(pl.DataFrame(GOOD), cost_exponent=1)
     assert isinstance(reveal(pl.DataFrame(GOOD)), Revealed)
+
+
+@pytest.mark.parametrize("error", [None, 0.005])
+def test_a_level_that_falls_as_the_price_rises_has_the_wrong_reason(error: float | None) -> None:
+    answers = pl.DataFrame(
+        {
+            "client_id": ["a"] * 3,
+            "impact": 1e-3,
+            "price": [5.0, 10.0, 20.0],
+            "level": [0.5, 0.4, 0.2],
+        }
+    )
+    if error is not None:
+        answers = answers.with_columns(pl.lit(error).alias("level_std"))
+    found = reveal(answers)
+    assert not found.identified.any()
+    assert found.status == (
+        "its level falls as the price rises, which no cost explains; ask it again",
+    )
+    # A fall within the error is no fall.
+    vague = reveal(answers.with_columns(pl.lit(0.4).alias("level_std")))
+    assert vague.status == ("its level moves no more than its error; offer prices further apart",)

@@ -140,7 +140,7 @@ def test_prices_that_nobody_refuses_may_cost_too_much(
         (["price", "{clients}", "--alpha=3.3", "--outside-losses={losses}"], "needs --outside"),
         (
             ["price", "{clients}", "--alpha=3.3", "--outside=stay", "--outside-losses={losses}"],
-            "there is no column 'without'",
+            "the columns are client_id, own. Add by how much the loss of the best model without",
         ),
         (
             [

@@ -171,6 +171,8 @@ def test_robust_prices_keep_the_budget_over_the_interval(run: Run) -> None:
     code, out, err = run(*priced, "--robust")
     assert (code, err) == (0, "")
     assert "largest over α" in out
+    for known in ("posted", "±", "beliefs", "lottery", "expected level"):  # types are known
+        assert known not in out
     answer = json.loads(run(*priced, "--robust", "--format", "json")[1])
     prices = np.array([row["price"] for row in answer["clients"]])
     assert (prices < 0).any()

@@ -1,12 +1,15 @@
 """`fedprice post` and `fedprice price --robust`, run in process."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import fedprice as fp
+from fedprice.beliefs.posted import Lottery
+from fedprice.tariff import Tariffs
 from tests.conftest import Run
 
 ALPHA = ("--alpha", "3.3")
@@ -283,3 +286,38 @@ def test_a_client_without_a_class_is_named(run: Run, tmp_path: Path) -> None:
     code, _, err = run("post", clients, "--beliefs=exponential", "--cost=5", "--value=0", *ALPHA)
     assert code == 2
     assert "every client needs a class, or none has one; row 2 has none." in err
+
+
+def test_a_belief_class_that_no_client_has_is_ignored_silently(run: Run, tmp_path: Path) -> None:
+    clients = table(tmp_path / "c.csv", "client_id,samples,grad_norm,class\na,1,2,x\nb,2,2,x\n")
+    types = "class,cost,value,probability\nx,5,0,1\ny,5,0,1\nz,5,0,1\n"
+    beliefs = table(tmp_path / "b.csv", types)
+    out = run("post", clients, "--beliefs", beliefs, *ALPHA)[1]
+    assert "beliefs about classes 'y', 'z', which no client has" in out
+    used = table(tmp_path / "used.csv", "class,cost,value,probability\nx,5,0,1\n")
+    assert "not used" not in run("post", clients, "--beliefs", used, *ALPHA)[1]
+
+
+def test_others_may_expect_more_than_the_budget_unexplained(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "clients.csv"
+    fp.population(4).write(path)
+    out = run("post", path, "--beliefs", "others", *ALPHA, "--budget", 20)[1]
+    assert "met up to what one report moves" in out
+
+
+def test_one_price_is_not_called_1_blocks() -> None:
+    two = fp.population(2)
+    known = fp.Beliefs(cost=20, value=0)
+    posted = fp.post(two, known, bound=BOUND, budget=5, form="blocks")
+    flat = replace(posted, tariffs=Tariffs.flat([1.0, 1.0], 1.0))
+    page = flat._repr_html_()
+    assert "1 blocks" not in page
+    assert "one price per unit of level: no block tariffs were found that do better" in page
+
+
+def test_a_lottery_between_prices_that_look_the_same_is_not_shown() -> None:
+    posted = fp.post(TEN, fp.Beliefs.exponential(cost=50, value=4000), bound=BOUND, budget=50)
+    same = Lottery(3, float(posted.prices[3]) * (1 + 1e-9), 0.5)
+    other = Lottery(3, float(posted.prices[3]) * 1.1, 0.5)
+    assert "lottery</td>" not in replace(posted, lottery=same)._repr_html_()
+    assert "with a probability of 50.0%, otherwise" in replace(posted, lottery=other)._repr_html_()

@@ -59,7 +59,7 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
     spend = number(posted.budget if met else posted.expected_spend)
     std = number(posted.spend_std)
     pairs = [
-        ("form", FORMS[posted.form].format(posted.tariffs.ends.shape[1])),
+        ("form", _form(posted)),
         ("expected loss", f"{number(posted.expected_loss)} above full participation"),
         ("expected spend", f"{spend} ± {std} (standard deviation) of {number(posted.budget)}"),
         ("over the budget", f"with a probability of {posted.over_budget:.1%}"),
@@ -73,13 +73,38 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         pairs.append(("price classes", f"{used}; clients of a class get the same price"))
     if posted.clients.level_min.any():
         pairs.append(("floors", floors_line(posted)))
-    if posted.lottery is not None:
-        pairs.append(("lottery", _lottery(posted, posted.lottery)))
+    if posted.separate:
+        pairs.append(
+            ("budget", "met up to what one report moves: each client's tariff leaves out its own")
+        )
+    if unused := _unused(posted):
+        pairs.append(("not used", unused))
+    if posted.lottery is not None and (drawn := _lottery(posted, posted.lottery)):
+        pairs.append(("lottery", drawn))
     if posted.multiplier:
         pairs.append(
             ("marginal value", f"one more unit of budget: {number(-posted.multiplier)} loss")
         )
     return pairs
+
+
+def _form(posted: Posted) -> str:
+    blocks = posted.tariffs.ends.shape[1]
+    if posted.form in ("blocks", "tariff") and blocks == 1:
+        return f"{FORMS['price']}: no {NAMES[posted.form]} were found that do better"
+    return FORMS[posted.form].format(blocks)
+
+
+def _unused(posted: Posted) -> str:
+    """Return which beliefs are about classes that no client has; "" if none."""
+    if posted.beliefs.kind != "class" or posted.clients.classes is None:
+        return ""
+    own = set(posted.clients.classes.tolist())
+    names = [name for name in posted.beliefs.types if name not in own]
+    if not names:
+        return ""
+    which = "class" if len(names) == 1 else "classes"
+    return f"beliefs about {which} {', '.join(map(repr, names))}, which no client has"
 
 
 def floors_line(posted: Posted) -> str:
@@ -99,10 +124,11 @@ def floors_line(posted: Posted) -> str:
 
 
 def _lottery(posted: Posted, lottery: Lottery) -> str:
+    """Return who draws between which prices; "" if both prices look the same."""
     n, other, chance = lottery
     name, one = posted.clients.ids[n], float(posted.prices[n])
     if number(one) == number(other):
-        return f"client {name} draws between two prices that both round to {number(one)}"
+        return ""
     return (
         f"client {name} gets {number(other)} with a probability of {chance:.1%}, otherwise "
         f"{number(one)}"

@@ -196,8 +196,11 @@ def reveal(answers: Any, *, cost_exponent: float = 2.0) -> Revealed:
     # Where levels hardly move with the price, cost and value may both be as large as one likes.
     with np.errstate(invalid="ignore"):
         vague = quantile * np.sqrt(covariance[:, 0, 0]) >= found[:, 0]
-    for n, none, any_ in zip(kept, size <= NO_COST, vague | (size >= ANY_COST), strict=True):
-        if none:
+    poor = vague | (size >= ANY_COST)
+    for n, falls, none, any_ in zip(kept, problem.falls, size <= NO_COST, poor, strict=True):
+        if falls and (none or any_):
+            reasons[n] = "its level falls as the price rises, which no cost explains; ask it again"
+        elif none:
             reasons[n] = "its cost cannot be told from 0; offer higher prices too"
         elif any_:
             reasons[n] = "its level moves no more than its error; offer prices further apart"
@@ -352,6 +355,16 @@ class _Problem:
     def sigma(self) -> FloatArray:
         """The errors of levels, 1 where they are to be estimated."""
         return np.where(self.stated[self.at], self.level_std, 1.0)
+
+    @property
+    def falls(self) -> BoolArray:
+        """Whose levels fall as the price rises, by more than stated errors explain, (count,)."""
+        weight = self.sigma**-2.0
+        mean = (self.sum(weight * self.price) / self.sum(weight))[self.at]
+        size = self.sum(weight * (self.price - mean) ** 2)
+        slope = self.sum(weight * (self.price - mean) * self.level)
+        falls: BoolArray = slope < -np.where(self.stated, NORMAL_95 * np.sqrt(size), 0.0)
+        return falls
 
     @property
     def largest_cost(self) -> FloatArray:

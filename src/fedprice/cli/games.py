@@ -33,6 +33,12 @@ __all__ = [
     "require_same",
 ]
 
+LOSS_COLUMNS = {
+    "client_id": "the clients' ids",
+    "without": "by how much the loss of the best model without each client's data exceeds the "
+    "optimum",
+    "own": "by how much the loss of each client's own model exceeds the optimum",
+}
 OWN = ("client_id", "class", "cost", "value", "level_min", "level_max")
 MEASURED = ("samples", "weight", "grad_norm", "grad_norm_max", "update_norm")
 MOST_NAMED = 5
@@ -150,13 +156,16 @@ def read_losses(path: Path, name: str, clients: Clients) -> FloatArray:
     """
     import polars as pl
 
-    frame, known = read_table(path), ("client_id", "without", "own")
+    frame = read_table(path)
     for column in frame.columns:
-        if column not in known:
-            raise InputError(f"{path}: unknown column {column!r}. {nearest(column, known)}")
+        if column not in LOSS_COLUMNS:
+            raise InputError(f"{path}: unknown column {column!r}. {nearest(column, LOSS_COLUMNS)}")
     for column in ("client_id", name):
         if column not in frame.columns:
-            raise InputError(f"{path}: there is no column {column!r}.")
+            raise InputError(
+                f"{path}: there is no column {column!r}; the columns are "
+                f"{', '.join(frame.columns)}. Add {LOSS_COLUMNS[column]}."
+            )
     given = frame["client_id"].cast(pl.String).fill_null("").to_list()
     if len(set(given)) < len(given):
         raise InputError(f"{path}: client ids must be distinct.")

@@ -15,8 +15,15 @@ from fedprice.cli.console import Delivery, json_text, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.cli.games import read_calibration, read_game, read_losses, require_feasible
 from fedprice.errors import InputError
-from fedprice.pricing import Status, solve
-from fedprice.pricing.display import number, safe
+from fedprice.pricing import Outcome, Status, solve
+from fedprice.pricing.display import (
+    Section,
+    count_clients,
+    extremes,
+    number,
+    rich_tables,
+    safe,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +33,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from fedprice.arrays import FloatArray
+    from fedprice.beliefs.posted import Posted
     from fedprice.beliefs.refusals import Refusals
     from fedprice.calibration import Calibration
     from fedprice.clients import Clients
     from fedprice.game import Game
-    from fedprice.pricing import Outcome
 
 __all__ = ["price"]
 
@@ -142,15 +149,67 @@ def _send_robust(delivery: Delivery, game: Game, measured: Calibration) -> None:
         game.clients, known, bound=game.bound, budget=game.budget,
         alpha_interval=measured.interval, cost_exponent=game.cost_exponent, lottery=False,
     )  # fmt: skip
-    rows = _rows(posted.to_frame(), measured, [])
-    low, high = measured.interval
-    summary = posted.summary() | {"alpha": game.bound.alpha, "alpha_low": low, "alpha_high": high}
+    found = Outcome.from_prices(game, posted.prices, scheme="robust")
+    rows = _rows(found.to_frame(), measured, [])
+    (low, high), (loss, spend) = measured.interval, posted.worst or (0.0, 0.0)
+    summary = {
+        "num_clients": len(game.clients),
+        "budget": game.budget,
+        "spend": found.spend,
+        "largest_spend": spend,
+        "expected_loss": found.expected_loss,
+        "largest_loss": loss,
+        "mean_level": float(found.levels.mean()),
+        "multiplier": posted.multiplier,
+        "primal": posted.certificate.primal,
+        "dual": posted.certificate.dual,
+        "gap": posted.certificate.gap,
+        "alpha": game.bound.alpha,
+        "alpha_low": low,
+        "alpha_high": high,
+    }
     delivery.send(
         rows,
         to_json=lambda: json_text(summary=summary, clients=rows),
-        to_screen=lambda: posted,
+        to_screen=lambda: _robust_screen(found, posted, measured),
         to_figure=posted.plot,
     )
+
+
+def _robust_screen(found: Outcome, posted: Posted, measured: Calibration) -> RenderableType:
+    """Show prices that hold for every α in its interval, and what they bring."""
+    (loss, most), budget = posted.worst or (0.0, 0.0), number(posted.budget)
+    low, high = map(number, measured.interval)
+    clients = found.game.clients
+    pairs = [
+        ("α", f"{number(measured.alpha)}, 95 % from {low} to {high}"),
+        ("spend", f"{number(found.spend)} of {budget}; largest over α {number(most)}"),
+        ("expected loss", f"{number(found.expected_loss)} above full participation; largest over "
+                          f"α {number(loss)}"),
+        ("mean level", number(float(found.levels.mean()))),
+    ]  # fmt: skip
+    if clients.level_min.any():
+        below = clients.ids[found.levels < clients.level_min * (1 - 1e-12)]
+        names = ", ".join(safe(str(name)) for name in below[:MOST_NAMED])
+        more = f" and {number(below.size - MOST_NAMED)} more" if below.size > MOST_NAMED else ""
+        missed = f"missed by {number(below.size)} of {number(clients.ids.size)}: {names}{more}"
+        pairs.append(("floors", missed if below.size else "met"))
+    header = ("client", "value", "cost", "level", "price", "payment")
+    columns = (clients.value, clients.cost, found.levels, found.prices, found.payments)
+    sections = [
+        Section(
+            heading,
+            header,
+            [[safe(str(clients.ids[n])), *(number(float(x[n])) for x in columns)] for n in some],
+        )
+        for heading, some in extremes(found.payments)
+    ]
+    proof = posted.certificate
+    return rich_tables(
+        f"robust prices, {count_clients(len(clients))}", pairs, sections,
+        f"Certificate: no prices with this spend have a loss, the largest over α, below "
+        f"{number(loss - proof.primal + proof.dual)}; relative gap {abs(proof.gap):.1e}.",
+    )  # fmt: skip
 
 
 def _check_outside(outside: Outside | None, losses: Path | None, scheme: str) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["reveal"]
 
+MOST_NAMED = 10  # clients that are not identified
 LOW_PRICES = "Offer low prices first: only levels below the largest one tell."
 
 
@@ -92,7 +93,18 @@ def reveal(
         to_screen=lambda: _screen(whole),
     )
     if beliefs is not None:
-        stderr().print(f"wrote {beliefs}", markup=False)
+        left_out = [safe(name) for name in whole.filter(whole["cost"].is_null())["client_id"]]
+        stderr().print(f"wrote {beliefs}{_left_out(left_out)}", markup=False, soft_wrap=True)
+
+
+def _left_out(names: list[str]) -> str:
+    """Name the clients that the beliefs do not cover."""
+    if not names:
+        return ""
+    shown = ", ".join(names[:MOST_NAMED])
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    which = "client" if len(names) == 1 else "clients"
+    return f" without {which} {shown}{more}, not identified; `post` needs their types, too"
 
 
 def _screen(whole: pl.DataFrame) -> RenderableType:
