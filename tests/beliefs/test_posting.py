@@ -9,7 +9,7 @@ from scipy import optimize
 import fedprice as fp
 from fedprice.arrays import FloatArray
 from fedprice.beliefs import families
-from fedprice.beliefs.display import floors_line
+from fedprice.beliefs.display import floor_facts
 from fedprice.beliefs.families import Population
 from fedprice.beliefs.prices import NoPriceError
 from fedprice.game import best_level
@@ -283,8 +283,8 @@ def test_a_floor_that_no_posted_price_can_promise_has_no_remedy(form: str) -> No
     for offer, holds in ((price * (1 + 1e-9), True), (price * 0.999, False)):
         levels = best_level(offer, types.cost, value * posted.impact[worst], 2.0, 1.0)
         assert (levels.min() >= floor) == holds
-    line = floors_line(posted)
-    assert f"Lower its floor from {floor:.3g} to {lowest:.3g} (level_min, a larger" in line
+    line = dict(floor_facts(posted))["to meet them"]
+    assert f"from {floor:.3g} to {lowest:.3g} (level_min, max_weight)" in line
     assert (f"or offer it {number(price)} instead of" in line) == (form == "price")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fedprice.beliefs.posted import Lottery, Posted
 
-__all__ = ["NAMES", "floors_line", "html_summary", "rich_summary"]
+__all__ = ["NAMES", "floor_facts", "html_summary", "rich_summary"]
 
 NAMES = {
     "price": "posted prices",
@@ -72,7 +72,7 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         used = np.unique(posted.classes[posted.impact > 0]).size
         pairs.append(("price classes", f"{used}; clients of a class get the same price"))
     if posted.clients.level_min.any():
-        pairs.append(("floors", floors_line(posted)))
+        pairs += floor_facts(posted)
     if posted.separate:
         pairs.append(
             ("budget", "met up to what one report moves: each client's tariff leaves out its own")
@@ -107,20 +107,21 @@ def _unused(posted: Posted) -> str:
     return f"beliefs about {which} {', '.join(map(repr, names))}, which no client has"
 
 
-def floors_line(posted: Posted) -> str:
-    """Return how probable it is that a client answers below its floor, and what to do about it."""
+def floor_facts(posted: Posted) -> list[tuple[str, str]]:
+    """Return how probable it is that a client answers below its floor, and what would help."""
     worst = int(np.argmax(posted.missed))
     if not posted.missed[worst]:
-        return "met by every type in the beliefs"
+        return [("floors", "met by every type in the beliefs")]
     floor, lowest, price = posted.floor_remedies(worst)
-    advice = f"Lower its floor from {floor:.3g} to {lowest:.3g} (level_min, a larger max_weight)"
+    name = posted.clients.ids[worst]
+    help_ = f"lower the floor of {name} from {floor:.3g} to {lowest:.3g} (level_min, max_weight)"
     if posted.form == "price":
-        advice += f", or offer it {number(price)} instead of {number(float(posted.prices[worst]))}"
-    return (
-        f"missed with a probability of up to {posted.missed[worst]:.2g} (client "
-        f"{posted.clients.ids[worst]}); posted tariffs cannot promise them. {advice}, and every "
-        "type in the beliefs meets it"
-    )
+        help_ += f", or offer it {number(price)} instead of {number(float(posted.prices[worst]))}"
+    chance = f"missed with a probability of up to {posted.missed[worst]:.2g} (client {name})"
+    return [
+        ("floors", f"{chance}; posted tariffs cannot promise them"),
+        ("to meet them", help_),
+    ]
 
 
 def _lottery(posted: Posted, lottery: Lottery) -> str:

@@ -323,7 +323,7 @@ def _screen(posted: Posted, turns: InTurn | None, known: Information | None) -> 
 
 def _in_turn(turns: InTurn) -> RenderableType:
     """Show what posting in turn will bring, and who comes first."""
-    from fedprice.beliefs.display import floors_line
+    from fedprice.beliefs.display import floor_facts
 
     posted = turns.posted
     spend, std, budget = map(number, (turns.expected_spend, turns.spend_std, posted.budget))
@@ -336,7 +336,7 @@ def _in_turn(turns: InTurn) -> RenderableType:
                         f"probability of {posted.over_budget:.1%}"),
     ]  # fmt: skip
     if posted.clients.level_min.any():
-        pairs.append(("floors", f"all at once, {floors_line(posted)}"))
+        pairs += [(name, f"all at once, {text}") for name, text in floor_facts(posted)]
     rows = [
         [str(posted.clients.ids[n]), *(number(float(x[n])) for x in
          (posted.impact, posted.prices, posted.moments.level, posted.moments.spend))]

@@ -193,7 +193,9 @@ def _robust_screen(found: Outcome, posted: Posted, measured: Calibration) -> Ren
         names = ", ".join(safe(str(name)) for name in below[:MOST_NAMED])
         more = f" and {number(below.size - MOST_NAMED)} more" if below.size > MOST_NAMED else ""
         missed = f"missed by {number(below.size)} of {number(clients.ids.size)}: {names}{more}"
-        pairs.append(("floors", missed if below.size else "met"))
+        pairs.append(
+            ("floors", f"{missed}; without --robust they are kept" if below.size else "met")
+        )
     header = ("client", "value", "cost", "level", "price", "payment")
     columns = (clients.value, clients.cost, found.levels, found.prices, found.payments)
     sections = [
