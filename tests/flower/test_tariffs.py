@@ -140,3 +140,23 @@ def test_a_client_declines_what_it_would_pay_at_the_level_of_its_choice() -> Non
     assert "it would pay" in reason(ask(app(cost=40.0), "offer", under, offer))
     least = offered(under, tariff=dear.blocks, impact="0.000001", level_floor=LEVEL_ONE // 4)
     assert "it would pay 1.000000" in reason(ask(app(cost=40.0), "offer", under, least))
+
+
+def test_a_charge_that_floats_round_away_is_declined() -> None:
+    """Two prices that almost cancel out leave 200 micro-units that their floats do not have."""
+
+    def grid(most_payment: float) -> InProcessGrid:
+        changes = {"value": 5000.0, "most_payment": most_payment}
+        return InProcessGrid(client_app(client=lambda c: Client(**vars(client_of(c)) | changes)), 4)
+
+    under, half = conditions("run", run_rounds=18), LEVEL_ONE // 2
+    hidden = Tariff(((half, -(1 << 62)), (LEVEL_ONE, (1 << 62) - 400)))
+    assert hidden.payment(LEVEL_ONE) == -200  # in one of two periods
+    offer = offered(under, tariff=hidden.blocks, impact="0.001", level_floor=LEVEL_ONE)
+    for most, why in ((0.0, "it would pay 0.000400"), (0.000398, "at most it pays 0.000398")):
+        assert why in reason(ask(grid(most), "offer", under, offer))
+    commitment(ask(grid(0.0004), "offer", under, offer))
+    # One micro-unit is a charge, too; less than half of one is what rounding makes of a share.
+    for price, most, charged in ((-1, 0.0, True), (-2, 0.0000032, False), (-2, 0.000002, True)):
+        offer = offered(under, tariff=((LEVEL_ONE, price),), impact="0.001", level_floor=LEVEL_ONE)
+        assert ask(grid(most), "offer", under, offer).has_error() == charged

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError, InputError
@@ -47,7 +46,6 @@ from fedprice.market.offers import (
     Roster,
     answer,
     chosen_level,
-    run_tariffs,
 )
 from fedprice.market.updates import Update
 
@@ -374,15 +372,15 @@ def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
     level = chosen_level(
         offer, conditions, cost=own.cost, value=own.value, cost_exponent=own.cost_exponent
     )
-    chosen = level / LEVEL_ONE
-    (paid,) = run_tariffs(offer, conditions).payments(np.array([chosen])).tolist()
-    owed = -paid
-    if owed > own.most_payment:
+    # What will be posted, in whole micro-units: the floats of large prices could hide a charge.
+    chosen, paid = level / LEVEL_ONE, offer.pays.payment(level)
+    share = conditions.rounds / conditions.run_rounds
+    if -paid > own.most_payment * MICRO * share + 0.5:
         raise RefusedError(
-            f"it declines: it would pay {owed:.6f} for the whole run; at most it pays "
-            f"{own.most_payment:.6f}."
+            f"it declines: it would pay {-paid / MICRO / share:.6f} for the whole run; at most it "
+            f"pays {own.most_payment:.6f}."
         )
-    profit = paid - own.cost * chosen**own.cost_exponent
+    profit = paid / MICRO - own.cost * share * chosen**own.cost_exponent
     if not own.value * float(offer.impact) and profit < -1 / MICRO:
         raise RefusedError(
             f"it declines: at the least level of {chosen:.4f} the offer costs it more than it pays."
