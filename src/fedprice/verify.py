@@ -645,7 +645,7 @@ class Books:
             if conditions["run_rounds"] != last.run_rounds:
                 _fail("rounds of the whole run", last.run_rounds, conditions["run_rounds"])
         sheet, replaced = _sha(content["conditions"]), before.hashes if before else {}
-        offers, hashes = self._signed_offers(content["offers"], sheet, replaced)
+        offers, hashes = self._signed_offers(content["offers"], conditions, sheet, replaced)
         if set(_reasons(content["dropped"])) != set(before.offers if before else ()):
             raise VerificationError("not every offer before it is recorded as dropped.")
         made = Offered(attempt, conditions, sheet, offers, hashes, replaced)
@@ -667,7 +667,9 @@ class Books:
             raise VerificationError("its conditions are not those of the first turn.")
         if content["dropped"] != {}:
             raise VerificationError("only the first turn drops earlier offers.")
-        offers, hashes = self._signed_offers(content["offers"], made.sheet, made.replaced)
+        offers, hashes = self._signed_offers(
+            content["offers"], made.conditions, made.sheet, made.replaced
+        )
         if twice := [client for client in offers if client in made.offers]:
             raise VerificationError(f"{twice[0]!r} is offered something twice.")
 
@@ -679,9 +681,12 @@ class Books:
         return [], apply
 
     def _signed_offers(
-        self, given: Any, sheet: str, replaced: dict[str, str]
+        self, given: Any, conditions: dict[str, Any], sheet: str, replaced: dict[str, str]
     ) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-        """Return the offers of an entry and their hashes, by client."""
+        """Return the offers of an entry and their hashes, by client.
+
+        They are signed by the server that their conditions name: clients take no other.
+        """
         offers: dict[str, dict[str, Any]] = {}
         hashes: dict[str, str] = {}
         for text, signature in given:
@@ -701,7 +706,7 @@ class Books:
             old = replaced.get(client, "")
             if offer["replaces"] != old:
                 _fail(f"what the offer to {client!r} replaces", old, offer["replaces"])
-            self.check(self.server, signature, text, f"the offer to {client!r}")
+            self.check(conditions["server"], signature, text, f"the offer to {client!r}")
             offers[client], hashes[client] = offer, _sha(text)
         if not offers:
             raise VerificationError("it has no offers.")

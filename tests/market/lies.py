@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from fedprice.market.messages import SigningKey
 from fedprice.verify import LEVEL_ONE, secret_hash
 from tests.market.forger import Forger, InapplicableError
 from tests.market.honest import KNOWN, MICRO, Message, hash_of, key_for, server_after, text_of
@@ -906,7 +907,22 @@ def repeat_a_rotation(f: Forger) -> None:
 @lie
 def rotate_the_server(f: Forger) -> None:
     """Take a new key, at a place of the server's choice."""
-    place = f.rng.randrange(1, len(f.entries) + 1)
+    new_server(f, f.rng.randrange(1, len(f.entries) + 1))
+
+
+@lie
+def sign_an_offer_in_turn_with_another_key(f: Forger) -> None:
+    """Take a new key between two turns, which the conditions of the offers do not name."""
+    offered = f.pick("offer", which=lambda c: len(c["of"]) > 2)
+    key = new_server(f, f.place(offered))
+    for entry in f.entries[f.place(offered) :]:
+        if entry["content"]["kind"] == "offer":
+            for own in entry["content"]["offers"]:
+                own[1] = KNOWN.sign(key, own[0])
+
+
+def new_server(f: Forger, place: int) -> SigningKey:
+    """Let the server replace its key in front of an entry; return the new one."""
     old, count = "", 0
     for entry in f.entries[:place]:
         now = server_after(old, entry["content"])
@@ -918,6 +934,7 @@ def rotate_the_server(f: Forger) -> None:
     signature = KNOWN.sign(f.servers[old], text)
     content = {"message": text, "signature": signature, "proof": KNOWN.sign(new, text)}
     f.add(place, "rotate", ["treasury", count + 1], **content)
+    return new
 
 
 # About the ledger.

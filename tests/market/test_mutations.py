@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from fedprice.verify import Books, describe
+from fedprice.verify import Books, VerificationError, check_entries, describe
 from tests.market.forger import Forger
 from tests.market.honest import KNOWN, Market, honest_market, simulated_market, text_of
 from tests.market.judge import UNSEEN, Judge
-from tests.market.lies import OPERATORS
+from tests.market.lies import OPERATORS, new_server
 from tests.market.mutations import accepted, mutants, uncovered
 
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
@@ -114,6 +114,21 @@ def test_a_signed_reversal_cannot_undo_another_deposit(markets: list[Market]) ->
         OPERATORS[lie](forger)
         forger.repair(thorough=False)
         assert accepted(forger.written()) is None, lie
+
+
+def test_an_offer_in_turn_is_signed_by_the_server_that_its_conditions_name(
+    markets: list[Market],
+) -> None:
+    """Its client would not have taken it under another key, even if that is the server's now."""
+    for seed in range(4):
+        forger = Forger(markets[1], random.Random(seed))
+        OPERATORS["sign_an_offer_in_turn_with_another_key"](forger)
+        with pytest.raises(VerificationError, match="the signature of the offer to"):
+            check_entries(forger.written(), valid=KNOWN.valid)
+    forger = Forger(markets[1], random.Random(1))
+    later = forger.pick("offer", which=lambda c: len(c["of"]) > 2)
+    new_server(forger, forger.place(later))  # and the offer as it was
+    assert accepted(forger.written()) is not None
 
 
 def test_runs_that_were_never_opened_are_told(markets: list[Market]) -> None:
