@@ -21,7 +21,7 @@ from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.messages import RefusedError
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units, money
-from fedprice.market.offers import Conditions, Offer, chosen_level, run_tariffs
+from fedprice.market.offers import Conditions, Offer, Terms, chosen_level, run_tariffs
 from fedprice.market.simulation import simulate_market
 from fedprice.market.statements import clients_of, statement_of
 from fedprice.market.tariffs import Tariff, whole_tariffs
@@ -36,6 +36,7 @@ from tests.market.markets import (
     commit,
     conditions,
     offered,
+    reveal,
     small_outcome,
     small_task,
 )
@@ -325,3 +326,21 @@ def test_the_ledger_refuses_a_level_between_those_of_a_menu(
         LedgerError, match="level of 'alice' must be one of its menu; found 2147483648"
     ):
         bargain.close()
+
+
+def test_an_export_shows_the_money_that_was_chosen_not_the_most_that_was_offered() -> None:
+    """As docs/verification.md says: offers may promise more than the treasury ever had."""
+    tariff = Tariff(((LEVEL_ONE // 4, 40), (LEVEL_ONE, 4_000)))
+    chosen = Terms(tariff, LEVEL_ONE // 4)
+    assert (chosen.payment, tariff.most(1)) == (10, 3010)
+    ledger = Ledger("sqlite://")
+    bargain = offered(ledger, {"alice": chosen})  # nothing is there yet
+    commit(bargain, "alice", chosen)
+    bargain.close()
+    reveal(bargain)
+    ledger.deposit("treasury", chosen.payment - 1, "late")
+    with pytest.raises(LedgerError, match="overdraws treasury: 9 micro-units are there, 10 are"):
+        bargain.open(chosen.payment)
+    ledger.deposit("treasury", 1, "the rest")
+    bargain.open(chosen.payment)
+    assert ledger.verify().runs["run"].budget == chosen.payment
