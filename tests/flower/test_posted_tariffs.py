@@ -64,18 +64,25 @@ def levels(own: Run) -> list[float]:
     return [own.clients[name].level / LEVEL_ONE for name in NAMES]
 
 
-def posted(budget: float = BUDGET, **form: Any) -> fp.Posted:
+def posted(
+    budget: float = BUDGET,
+    beliefs: Beliefs = BELIEFS,
+    known: dict[str, Any] | None = None,
+    **form: Any,
+) -> fp.Posted:
     unknown = fp.Clients(
-        samples=CLIENTS.samples, grad_norm=CLIENTS.grad_norm, ids=CLIENTS.ids.tolist()
-    )
+        samples=CLIENTS.samples, grad_norm=CLIENTS.grad_norm, ids=CLIENTS.ids.tolist(),
+        **known or {},
+    )  # fmt: skip
     bound = fp.Bound(alpha=0.75, rounds=ROUNDS)
-    return fp.post(unknown, BELIEFS, bound=bound, budget=budget, **form)
+    return fp.post(unknown, beliefs, bound=bound, budget=budget, **form)
 
 
 @pytest.mark.parametrize("form", ["price", "blocks", "tariff"])
 def test_clients_answer_what_is_posted_by_beliefs(form: str) -> None:
     """And are paid by it; what they could have chosen besides comes back."""
-    ledger, by = Ledger("sqlite://"), {"lottery": False} if form == "price" else {}
+    ledger = Ledger("sqlite://")
+    by: dict[str, Any] = {"lottery": False} if form == "price" else {}
     own = run(pricing(form=form), ledger)
     told = posted(form=form, **by)
     expected = told.answer(cost=COST, value=VALUE)
@@ -87,6 +94,88 @@ def test_clients_answer_what_is_posted_by_beliefs(form: str) -> None:
     blocks = {"price": 1, "blocks": 4}.get(form, 2)
     assert min(len(c.tariff) for c in own.clients.values()) >= blocks
     assert ledger.balance("escrow:run") == 0
+
+
+VALUES = dict(zip(NAMES, VALUE, strict=True))
+CLASSES = dict(zip(NAMES, ["phone", "server", "phone", "server"], strict=True))
+BY_CLASS = Beliefs.by_class(
+    {
+        "phone": Beliefs.exponential(cost=4.0, value=400.0, cells=8),
+        "server": Beliefs.exponential(cost=8.0, value=200.0, cells=8),
+    }
+)
+
+
+def test_clients_choose_from_menus_made_for_the_values_that_the_server_knows() -> None:
+    """Only the costs are private; a level between two rows of a menu would be refused."""
+    ledger = Ledger("sqlite://")
+    own = run(pricing(form="menu", values=VALUES), ledger)
+    expected = posted(form="menu", known={"value": VALUE}).answer(cost=COST, value=VALUE)
+    assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
+    assert sum(c.paid for c in own.clients.values()) == pytest.approx(
+        expected.spend * MICRO, abs=20
+    )
+    assert len(set(levels(own))) > 1
+    for client in own.clients.values():
+        assert client.menu
+        assert client.level in [end for end, _ in client.tariff]
+
+
+def test_clients_answer_what_is_posted_by_the_beliefs_about_their_class() -> None:
+    own = run(pricing(beliefs=BY_CLASS, classes=CLASSES, form="blocks"))
+    known = {"classes": [CLASSES[name] for name in NAMES]}
+    told = posted(beliefs=BY_CLASS, known=known, form="blocks")
+    expected = told.answer(cost=COST, value=VALUE)
+    assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
+    assert levels(own) != pytest.approx(
+        posted(form="blocks").answer(cost=COST, value=VALUE).levels.tolist(), abs=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"form": "menu", "values": VALUES},
+        {"beliefs": BY_CLASS, "classes": CLASSES},
+        {"form": "menu", "values": VALUES, "beliefs": BY_CLASS, "classes": CLASSES},
+    ],
+    ids=["menu", "classes", "both"],
+)
+def test_periods_of_menus_and_classes_learn_and_go_on(known: dict[str, Any]) -> None:
+    ledger = Ledger("sqlite://")
+    run(pricing(**known), ledger, periods=Periods(every=ROUNDS // 2))
+    books = ledger.verify().runs
+    assert books["run#2"].settled
+    first, second = (
+        {name: c.tariff for name, c in books[run].clients.items()} for run in ("run", "run#2")
+    )
+    assert first.keys() == second.keys()
+    assert first != second
+
+
+def test_whose_value_or_class_is_not_known_is_made_no_offer() -> None:
+    some = NAMES[:3]
+    menu = pricing(form="menu", values={name: VALUES[name] for name in some})
+    classes = pricing(beliefs=BY_CLASS, classes={name: CLASSES[name] for name in some})
+    for ours in (menu, classes):
+        assert [name for name, p in zip(NAMES, profiles(), strict=True) if not ours.unfit(p)] == (
+            some
+        )
+    assert set(run(classes).clients) == set(some)
+
+
+def test_a_menu_with_more_rows_than_an_offer_holds_is_not_offered() -> None:
+    many = Beliefs(cost=np.arange(1.0, 301.0), value=0.0, weight=np.full(300, 1 / 300))
+    ours = pricing(form="menu", values=dict.fromkeys(NAMES, 0.0), beliefs=many)
+    with pytest.raises(InputError, match=r"1 to 256 blocks .* got 308\. Use beliefs with fewer"):
+        ours(profiles(), FIRST)
+
+
+def test_a_menu_that_ends_below_a_least_level_is_not_offered() -> None:
+    nothing = dict.fromkeys(NAMES, 0.0)
+    ours = pricing(form="menu", values=nothing, budget=0.01, max_weight=0.5)
+    with pytest.raises(InputError, match=r"ends at level .* least level .* `max_weight`"):
+        ours(profiles(), FIRST)
 
 
 def test_a_risk_lowers_what_is_expected_to_be_paid() -> None:
@@ -304,7 +393,15 @@ def test_a_client_that_the_beliefs_do_not_cover_is_made_no_offer() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"form": "menu"}, "`form` cannot be 'menu'. Menus need to know the values"),
+        ({"form": "menu"}, "form 'menu' needs `values`, the clients' values by their names"),
+        ({"values": VALUES}, "`values` goes with form 'menu'; got form 'price'"),
+        ({"form": "menu", "values": {"a": 1.0, "b": -1.0}}, "`value` must be .* in row 2 .*'b'"),
+        ({"beliefs": BY_CLASS}, "these beliefs need `classes`, the clients' classes by their"),
+        ({"classes": CLASSES}, "`classes` goes with beliefs by class"),
+        (
+            {"beliefs": BY_CLASS, "classes": CLASSES | {"z": "servr"}},
+            "do not cover class 'servr'.*Did you mean 'server'",
+        ),
         ({"form": "bloks"}, "Did you mean 'blocks'"),
         ({"blocks": 2}, "`blocks` goes with form 'blocks'; got form 'price'"),
         ({"form": "blocks", "in_turn": True}, "go with form 'price'; got form 'blocks'"),
@@ -312,7 +409,6 @@ def test_a_client_that_the_beliefs_do_not_cover_is_made_no_offer() -> None:
         ({"risk": 0.1, "in_turn": True}, "in turn there is no risk"),
         ({"learn": "all"}, "`learn` must be 'others', 'own' or None; got 'all'"),
         ({"alpha": None}, "give either `alpha` or `calibration`"),
-        ({"beliefs": Beliefs.by_class({"a": BELIEFS})}, "clients do not say their class"),
     ],
 )
 def test_bad_settings(changes: dict[str, Any], message: str) -> None:

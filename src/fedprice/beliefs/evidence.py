@@ -142,6 +142,7 @@ class Evidence:
         error: float,
         cost_exponent: float = 2.0,
         level_min: float = 0.0,
+        value: float | None = None,
     ) -> Self:
         """Return the evidence with the level that one client chose from one tariff.
 
@@ -156,11 +157,14 @@ class Evidence:
             What it chose, and how far that may be off, as for `answers`.
         cost_exponent
             τ.
+        value
+            The client's value, where it is known (menus); None for those of its types.
         """
         types, own = self.prior.groups(self.clients)
         one = types[own[client]]
+        values = one.value if value is None else np.full_like(one.cost, value)
         (chosen,) = tariff.best_levels(
-            one.cost[None], impact * one.value[None], cost_exponent, level_min
+            one.cost[None], impact * values[None], cost_exponent, level_min
         )
         found = list(self.likelihoods)
         found[client] = found[client] + _closeness(chosen, level, error)

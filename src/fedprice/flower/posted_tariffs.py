@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from fedprice.beliefs.evidence import Evidence
-from fedprice.beliefs.posting import post
+from fedprice.beliefs.posting import FORMS, post
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, nearest
 from fedprice.flower.pricing import Impact, PostedPrice, Priced, Turns
@@ -15,7 +15,7 @@ from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units, pr
 from fedprice.market.tariffs import Tariff, whole_tariffs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from fedprice.beliefs.beliefs import Beliefs
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PostedTariffs"]
 
-FORMS = ("price", "blocks", "tariff")
 ERROR = 0.05  # how far, relatively, a level may be from what a type of the beliefs would choose
 
 
@@ -35,7 +34,8 @@ ERROR = 0.05  # how far, relatively, a level may be from what a type of the beli
 class PostedTariffs:
     """Tariffs posted by what the server believes of costs and values (`fedprice.post`).
 
-    Nothing that a client says moves its own tariff, apart from its samples and norm. In each
+    Nothing that a client says moves its own tariff, apart from its samples and norm: its class, and
+    for menus its value, are what the server knows about it, not what it declares. In each
     period, clients are expected to earn the period's share of the budget; the treasury must hold
     the most that they could choose, and gets back what they do not choose. No client draws its
     price by lot, so that the same run offers the same again.
@@ -45,12 +45,11 @@ class PostedTariffs:
     budget
         What is expected to be paid in the whole run; with `in_turn`, the most to pay.
     beliefs
-        About costs and values, shared by all clients or by client.
+        About costs and values, shared by all clients, by class or by client.
     alpha, calibration
         As for `FullInformation`.
     form, blocks
-        "price", "blocks" (how many, 4 by default) or "tariff", as for `post`. Menus need to know
-        the values.
+        "price", "blocks" (how many, 4 by default), "tariff" or "menu", as for `post`.
     risk
         For "price": the probability at which a period may cost more than its share of the budget.
     in_turn
@@ -65,6 +64,10 @@ class PostedTariffs:
         fastest, and ratchets: a client that acts as if its cost were higher is believed, and paid
         more from the next period on, so this is for fleets that cooperate. None learns nothing. All
         of it follows from the ledger, so that a run that goes on after a stop offers the same.
+    classes
+        For beliefs by class: the class of each client, by its name. Others are made no offer.
+    values
+        For "menu": the value of each client, by its name. Others are made no offer.
     cost_exponent
         τ.
     max_weight
@@ -92,6 +95,8 @@ class PostedTariffs:
     risk: float | None = None
     in_turn: bool = False
     learn: Literal["others", "own"] | None = "others"
+    classes: Mapping[str, str] | None = None
+    values: Mapping[str, float] | None = None
     cost_exponent: float = 2.0
     max_weight: float = LARGEST_WEIGHT
     _impact: Impact = field(init=False, repr=False)
@@ -99,29 +104,50 @@ class PostedTariffs:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_impact", Impact(self.alpha, self.calibration))
         if self.form not in FORMS:
-            why = " Menus need to know the values." if self.form == "menu" else ""
-            raise InputError(f"`form` cannot be {self.form!r}.{why} {nearest(self.form, FORMS)}")
+            raise InputError(f"`form` cannot be {self.form!r}. {nearest(self.form, FORMS)}")
         if self.blocks is not None and self.form != "blocks":
             raise InputError(f"`blocks` goes with form 'blocks'; got form {self.form!r}.")
         if self.learn not in ("others", "own", None):
             raise InputError(f"`learn` must be 'others', 'own' or None; got {self.learn!r}.")
-        if self.blocks is not None and self.form != "blocks":
-            raise InputError(f"`blocks` goes with form 'blocks'; got form {self.form!r}.")
         if (self.in_turn or self.risk is not None) and self.form != "price":
             raise InputError(f"`in_turn` and `risk` go with form 'price'; got form {self.form!r}.")
         if self.in_turn and self.risk is not None:
             raise InputError("give either `in_turn` or `risk`: in turn there is no risk.")
-        if self.beliefs.kind == "class":
+        self._check_known()
+
+    def _check_known(self) -> None:
+        """Refuse classes and values that are missing, not needed, or none."""
+        by_class, menu = self.beliefs.kind == "class", self.form == "menu"
+        if menu and not self.values:
             raise InputError(
-                "clients do not say their class: give beliefs that are shared by all, or by client."
+                "form 'menu' needs `values`, the clients' values by their names: a client that "
+                "declared its own would gain by a lie. Or use form 'blocks' or 'tariff'."
             )
+        if self.values is not None and not menu:
+            raise InputError(f"`values` goes with form 'menu'; got form {self.form!r}.")
+        if by_class and not self.classes:
+            raise InputError(
+                "these beliefs need `classes`, the clients' classes by their names: a client that "
+                "declared its own would choose the one that pays best."
+            )
+        if self.classes is not None and not by_class:
+            raise InputError("`classes` goes with beliefs by class; leave it out.")
+        for known, column in ((self.values, "value"), (self.classes, "classes")):
+            if known is not None:
+                given: dict[str, Any] = {column: list(known.values())}
+                all_ = Clients(samples=[1] * len(known), grad_norm=1.0, ids=list(known), **given)
+                if by_class and column == "classes":
+                    self.beliefs.groups(all_)
 
     def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
         """Return tariffs for these clients, by the beliefs of this period."""
+        names, classes, values = [p.client for p in profiles], self.classes, self.values
         clients = Clients(
             samples=[p.samples for p in profiles],
             grad_norm=self._impact.norms(profiles, period),
-            ids=[p.client for p in profiles],
+            ids=names,
+            classes=None if classes is None else [classes[name] for name in names],
+            value=None if values is None else [values[name] for name in names],
         ).with_max_weight(self.max_weight)
         share = Fraction(period.rounds, period.run_rounds)
         # Where the budget holds on average only, one period's luck is not the next one's budget.
@@ -142,8 +168,15 @@ class PostedTariffs:
             lottery=self.form != "price",  # other forms have none
         )
         floors = [max(level_units(float(q)), 1) for q in clients.level_min]
+        tariffs = whole_tariffs(posted.tariffs, share)
+        for name, own, floor in zip(names, tariffs, floors, strict=True):
+            if floor > own.cap:  # a menu ends where its cheapest type does
+                raise InputError(
+                    f"the menu of client {name!r} ends at level {own.cap / LEVEL_ONE:.6g}, below "
+                    f"its least level of {floor / LEVEL_ONE:.6g}. Raise the budget or `max_weight`."
+                )
         priced = Priced(
-            whole_tariffs(posted.tariffs, share),
+            tariffs,
             posted.impact.tolist(),
             floors,
             min(self.max_weight, float(LEVEL_ONE)),
@@ -164,6 +197,7 @@ class PostedTariffs:
                     error=ERROR,
                     cost_exponent=self.cost_exponent,
                     level_min=own.floor,
+                    value=None if self.values is None else self.values[name],
                 )
         return evidence.beliefs(own=self.learn == "own") if answers else self.beliefs
 
@@ -182,9 +216,14 @@ class PostedTariffs:
         self._impact.require_same(aggregator, server_step)
 
     def unfit(self, profile: Profile) -> str:
-        """Return that the beliefs do not cover a client, if they do not."""
-        known = self.beliefs.kind == "all" or profile.client in self.beliefs.types
-        return "" if known else "the beliefs do not cover it"
+        """Return what is not known about a client and has to be; empty if all of it is."""
+        name = profile.client
+        if self.values is not None and name not in self.values:
+            return "its value is not known"
+        if self.classes is not None and name not in self.classes:
+            return "its class is not known"
+        uncovered = self.beliefs.kind == "client" and name not in self.beliefs.types
+        return "the beliefs do not cover it" if uncovered else ""
 
     def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
         """Return one price per sample for all, up to a flat level, within the period's budget."""

@@ -132,5 +132,10 @@ def whole_tariffs(tariffs: Tariffs, share: Fraction) -> list[Tariff]:
         for end, price in zip(map(level_units, ends), prices, strict=True):
             if end > max(blocks, default=0):
                 blocks[end] = micro_units(price * float(share))
+        if len(blocks) > MOST_BLOCKS:
+            raise InputError(
+                f"`tariff` must have 1 to {MOST_BLOCKS} blocks to be offered; got {len(blocks)}. "
+                "Use beliefs with fewer costs, or form 'blocks'."
+            )
         found.append(Tariff(tuple(blocks.items()), tariffs.menu))
     return found
