@@ -321,8 +321,11 @@ def test_whoever_does_not_answer_in_turn_costs_nothing() -> None:
     assert sum(c.payment for c in all_.clients.values()) <= BUDGET * MICRO
 
 
-def test_a_restart_makes_offers_in_turn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers that were not recorded are not known any more, so that money could be too."""
+def test_a_restart_goes_on_with_offers_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who were asked say again what they answered, so that the others are asked for the rest.
+
+    Offers that were made anew left answers behind that clients had signed and nobody recorded.
+    """
     ledger, ours, after = Ledger("sqlite://"), pricing(in_turn=True), Bargain.offer_next
 
     def die(own: Bargain, proposals: Any) -> None:
@@ -334,9 +337,33 @@ def test_a_restart_makes_offers_in_turn_again(monkeypatch: pytest.MonkeyPatch) -
         run(ours, ledger)
     monkeypatch.setattr(Bargain, "offer_next", after)
     own = run(ours, ledger)
-    assert (own.attempts, set(own.clients)) == (2, set(NAMES))
+    assert (own.attempts, set(own.clients)) == (1, set(NAMES))
     expected = posted().in_turn().answer(cost=COST, value=VALUE)
     assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
+
+
+def test_an_answer_that_comes_after_a_restart_does_not_exceed_the_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its money was offered to others when it did not come, so new offers are made."""
+    order = posted().in_turn().order.tolist()
+    ledger, ours, close = Ledger("sqlite://"), pricing(in_turn=True), Bargain.close
+    grid = Silent(client_app(client=cheap), 4)
+    grid.silent = sorted(grid.get_node_ids())[order[0]]
+
+    def die(_: Bargain) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Bargain, "close", die)
+    limits = Limits(wait=5.0, offer_lifetime=8.0)
+    with pytest.raises(KeyboardInterrupt):
+        strategy(ledger, pricing=ours, limits=limits).agree(grid, initial(), ROUNDS)
+    monkeypatch.setattr(Bargain, "close", close)
+    grid.silent = 0
+    strategy(ledger, pricing=ours, limits=limits).agree(grid, initial(), ROUNDS)
+    own = ledger.verify().runs["run"]
+    assert (own.attempts, set(own.clients)) == (2, set(NAMES))
+    assert sum(c.payment for c in own.clients.values()) <= BUDGET * MICRO
 
 
 class Secretive(InProcessGrid):

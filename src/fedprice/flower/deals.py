@@ -124,8 +124,8 @@ class Deals:
         """Offer, take commitments and secrets, and open the run; return what was agreed.
 
         If payers bring in less than was counted on, or somebody does not reveal its secret, the
-        others are priced again without them. Offers in turn that a restart interrupted are made
-        again: the answers to some of them are not known any more.
+        others are priced again without them. A bargain that a restart interrupted goes on where the
+        ledger has it: clients say again what they answered.
 
         Parameters
         ----------
@@ -139,8 +139,10 @@ class Deals:
         begun, why = bargain.attempt > 0, ""
         if bargain.conditions is not None and bargain.conditions.expires <= time.time():
             why = "the offers expired before the run was opened"
-        if self._in_turn and begun and not bargain.is_closed:
-            why = why or "the server was stopped before everybody had been asked"
+        if self._in_turn and begun and not (why or bargain.is_closed):
+            conditions, proposals, turns = self._propose(in_order(self._presence.nodes))
+            if turns is not None:
+                self._offer_in_turn(conditions, proposals, turns, "")
         while True:
             if why or not bargain.attempt:
                 self._offer(run, why)
@@ -189,21 +191,33 @@ class Deals:
     ) -> None:
         """Make one offer after another, each for what the commitments so far leave of the budget.
 
-        Whoever does not answer while its share of the time lasts costs nothing.
+        Whoever does not answer while its share of the time lasts costs nothing. After a restart,
+        those who were asked before are asked again, with the same offers, and then the others.
         """
         bargain, left = self._bargain, self._held([])
-        until = time.monotonic() + self._wait
-        for turn, (client, own) in enumerate(proposals.items()):
-            made = replace(own, tariff=turns.tariff(turn, left))
-            if turn == 0:
+        begins, until = bool(why) or not bargain.attempt, time.monotonic() + self._wait
+        asked = set() if begins else set(bargain.offers)
+        waiting = [(turn, client) for turn, client in enumerate(proposals) if client not in asked]
+        if asked:
+            self._take_commitments(self._wait * len(asked) / (len(asked) + len(waiting)))
+            self._drop_silent()
+            left -= sum(own.payment for own in bargain.terms.values())
+        for place, (turn, client) in enumerate(waiting):
+            if left < 0:  # somebody who had been too late has answered now: others are to be made
+                break
+            made = replace(proposals[client], tariff=turns.tariff(turn, left))
+            if begins and place == 0:
                 bargain.offer(conditions, {client: made}, why)
             else:
                 bargain.offer_next({client: made})
-            within = (until - time.monotonic()) / (len(proposals) - turn)
+            within = (until - time.monotonic()) / (len(waiting) - place)
             for level in self._take_commitments(max(within, 0.0)):
                 left -= made.tariff.payment(level)
-            if client in bargain.wants:
-                bargain.drop(client, NO_ANSWER)
+            self._drop_silent()
+
+    def _drop_silent(self) -> None:
+        for client in self._bargain.wants:
+            self._bargain.drop(client, NO_ANSWER)
 
     def _require_money(self, offered: Offered) -> None:
         """Refuse to go on if the treasury lacks money, before anybody is bound to an offer."""

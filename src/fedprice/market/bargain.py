@@ -66,8 +66,6 @@ class Bargain:
         self.dropped: dict[str, str] = {}
         self._commitments: dict[str, tuple[Signed, Commitment]] = {}
         self._secrets: dict[str, bytes] = {}
-        self._replaced: dict[str, str] = {}
-        self._turn = 0  # of the offers that were made here
         self._committed = False
         self._signers = {key.public}  # one name per key
         for attempt in range(1, MOST_ATTEMPTS + 1):
@@ -102,30 +100,25 @@ class Bargain:
         why
             Why earlier offers are dropped.
         """
-        self._replaced = {client: signed.hash for client, signed in self.offers.items()}
+        replaced = {client: signed.hash for client, signed in self.offers.items()}
         dropped = dict.fromkeys(self.offers, why)
-        offers = make_offers(self.key, conditions, proposals, self._replaced)
+        offers = make_offers(self.key, conditions, proposals, replaced)
         self.ledger.record_offers(
             self.run, self.attempt + 1, conditions.text, list(offers.values()), dropped
         )
         self.attempt, self.conditions, self.offers = self.attempt + 1, conditions, offers
-        self._turn = 1
         self.dropped, self._commitments, self._secrets = {}, {}, {}
         self._committed, self._signers = False, {self.key.public}
 
     def offer_next(self, proposals: Mapping[str, Proposal]) -> None:
-        """Record more offers of the same set, made after others were answered.
-
-        Only for the set that `offer` began here: a bargain that was taken up from the ledger, with
-        clients that were not asked yet, begins another set.
-        """
-        if self.conditions is None or not self._turn:
+        """Record more offers of the same set, made after others were answered."""
+        made = self.ledger.books.offered.get(self.run)
+        if self.conditions is None or made is None:
             raise InputError("no set of offers was begun; call `offer`.")
-        offers = make_offers(self.key, self.conditions, proposals, self._replaced)
+        offers = make_offers(self.key, self.conditions, proposals, made.replaced)
         self.ledger.record_offers(
-            self.run, self.attempt, self.conditions.text, list(offers.values()), {}, self._turn + 1
+            self.run, self.attempt, self.conditions.text, list(offers.values()), {}, made.turns + 1
         )
-        self._turn += 1
         self.offers |= offers
 
     @property
