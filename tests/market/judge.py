@@ -1,9 +1,10 @@
 """`Judge`: what a forgery that verifies changes, and whom it harms."""
 
+from collections import Counter
 from typing import Any
 
 from fedprice.verify import Books
-from tests.market.honest import Entries, Market, facts_of
+from tests.market.honest import Entries, Facts, Market, facts_of
 
 # What no export can show, and which kept message uncovers it. docs/verification.md says the same.
 UNSEEN = {
@@ -25,6 +26,15 @@ UNSEEN = {
     "declarations": "",
     "order": "head",
 }
+
+
+def signed_reversals(facts: Facts) -> Counter[tuple[str, int, str]]:
+    """Return what owners signed when deposits were reversed: account, amount and reason."""
+    return Counter(
+        (fact[2], facts[fact[1:]], reason)
+        for fact, reason in facts.items()
+        if fact[:2] == ("reverse", "deposit")
+    )
 
 
 class Judge:
@@ -92,6 +102,8 @@ class Judge:
             return {"treasury"}
         if fact[1] == "withdraw":
             return {"payouts"}
+        if signed_reversals(self.honest) == signed_reversals(self.forged):
+            return {"deposits"}  # the deposit has another reference
         return {"unrecorded"} if after is None else set()
 
     def _rotate(self, fact: Any, before: Any, after: Any) -> set[str]:
@@ -265,9 +277,11 @@ class Judge:
                     net[place] += 0 if undone else sign * amount
         if self.books.balances.get(account, 0) != total + net[1]:
             found.add("!balance")
-        for fact in self.forged.keys() - self.honest.keys():
-            if fact[:2] == ("withdraw", account) or fact[:3] == ("reverse", "deposit", account):
-                found.add(f"!{fact[0]}")
+        if any(f[:2] == ("withdraw", account) for f in self.forged.keys() - self.honest.keys()):
+            found.add("!withdraw")
+        invented = signed_reversals(self.forged) - signed_reversals(self.honest)
+        if any(own[0] == account for own in invented):
+            found.add("!reverse")
         if net[1] < net[0]:
             lost = {f for f in self.honest.keys() - self.forged.keys() if account in f[1:3]}
             deposits = {f for f in self.honest if f[:2] == ("deposit", account)}

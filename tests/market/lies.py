@@ -756,6 +756,12 @@ def change_a_deposit(f: Forger) -> None:
 
 
 @lie
+def rename_a_deposit(f: Forger) -> None:
+    """Record a deposit under another reference, also one that its owner signed away again."""
+    f.pick("deposit")["of"][1] += "!"
+
+
+@lie
 def drop_a_deposit(f: Forger) -> None:
     f.entries.remove(f.entry(f.pick("deposit")))
 

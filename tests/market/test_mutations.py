@@ -116,6 +116,21 @@ def test_a_signed_reversal_cannot_undo_another_deposit(markets: list[Market]) ->
         assert accepted(forger.written()) is None, lie
 
 
+def test_a_reversed_deposit_under_another_reference_is_on_the_documented_list(
+    markets: list[Market],
+) -> None:
+    """A reversal is signed for an entry and an amount: no export shows the deposit's reference."""
+    market = markets[0]
+    forger = Forger(market, random.Random(1))
+    reversed_ = forger.pick("reverse", which=lambda c: bool(c["message"]))["of"][0]
+    forger.entries[reversed_ - 1]["content"]["of"][1] = "another transfer"
+    books = accepted(forger.written())
+    assert books is not None
+    judge = Judge(market, forger.entries, books)
+    assert (judge.explained(), judge.harms()) == ({"deposits"}, set())
+    assert uncovered(market, forger.entries, "head")
+
+
 def test_an_offer_in_turn_is_signed_by_the_server_that_its_conditions_name(
     markets: list[Market],
 ) -> None:
