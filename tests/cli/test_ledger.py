@@ -1,12 +1,18 @@
 """`fedprice ledger`, `fedprice verify` and `fedprice simulate --ledger`, as typed."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 import sqlalchemy
 
+from fedprice.market.ledger import Ledger
+from fedprice.tariff import Tariffs
 from tests.conftest import Run
+from tests.market.markets import NAMES
+from tests.market.test_tariffs import BLOCKS, MENU, run_market
 
 SIMULATE = (
     "simulate", "setup1", "--scheme", "equilibrium", "--seeds", 1, "--rounds", 5, "--delivery", 0.8,
@@ -48,6 +54,27 @@ def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
     assert code == 0, err
     assert "coins and weights are right" in out
     assert head in out
+
+
+def test_ledger_show_has_one_line_per_client_whatever_was_offered(run: Run, home: Path) -> None:
+    """The file has the tariffs in full."""
+    with closing(Ledger("sqlite:///market.db")) as ledger:
+        run_market(ledger, BLOCKS, run="blocks")
+        run_market(ledger, MENU, run="menu")
+        ends, prices = np.linspace(0.1, 1, 40), np.linspace(8, 2, 40)
+        many = Tariffs(np.tile(ends, (4, 1)), np.tile(prices, (4, 1)), menu=True)
+        run_market(ledger, many, run="many")
+    for name, brief, whole in (
+        ("blocks", "9 up to 0.2, 6 up to 0.45, 4 up to 0.7, 1 up to 0.95", "prices of 9.000000 up"),
+        ("menu", "1 for 0.25, 1.75 for 0.5, 2.25 for 0.75", "a choice of 1.000000 for level 0.25"),
+        ("many", "0.8 for 0.1 … 5.231 for 1 (40 levels)", "a choice of 0.800000 for level 0.10"),
+    ):
+        code, out, err = run("ledger", "show", name, "-o", f"{name}.csv")
+        assert code == 0, err
+        rows = out.split("─")[-1].split("model ")[0].strip().splitlines()
+        assert len(rows) == len(NAMES), out
+        assert brief in rows[0]
+        assert whole in (home / f"{name}.csv").read_text()
 
 
 def test_bad_input_is_one_line(run: Run, home: Path) -> None:

@@ -40,7 +40,7 @@ ledger = typer.Typer(
 
 LEDGER_HELP = "sqlite:///FILE, postgresql+psycopg://…, or an SQLite file."
 SHOWN = 20  # rounds of a statement on screen
-LONG = ("note", "tariff")  # columns of text, which are wrapped
+LONG = "note"  # a column of text, which is wrapped
 LONG_WIDTH = 60
 
 LedgerUrl = Annotated[
@@ -161,7 +161,7 @@ def report_periods(url: str, run: str) -> None:
 def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | None:
     """Show the clients of a run; return the name of the period that follows it, if there is one."""
     from fedprice.market.periods import next_period
-    from fedprice.market.statements import clients_of
+    from fedprice.market.statements import clients_of, tariff_of
 
     format_ = options.Format.TABLE if delivery is None else delivery.format
     following = next_period(run)
@@ -174,7 +174,9 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
     title = f"{run}: {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
     plain = rows["tariff"].null_count() == rows.height  # prices alone
     shown = [name for name in rows.columns if not (plain and name == "tariff")]
-    _send(rows, format_, title, delivery, shown)
+    offered = map(tariff_of, found.clients.values())
+    short = rows.with_columns(rows["tariff"].replace({str(own): own.brief for own in offered}))
+    _send(short, format_, title, delivery, shown, data=rows)
     if format_ is options.Format.TABLE:
         stdout().print(f"model {found.model or 'as it was'}", markup=False)
         for line in (str(own) for own in measured if own.round == measured[-1].round):
@@ -423,8 +425,8 @@ def _table(rows: pl.DataFrame, title: str) -> RenderableType:
         table.add_column(
             name.replace("_", "\n"),
             justify="right" if kind.is_numeric() else "left",
-            no_wrap=name not in LONG,
-            max_width=LONG_WIDTH if name in LONG else None,
+            no_wrap=name != LONG,
+            max_width=LONG_WIDTH if name == LONG else None,
         )
     for row in rows.iter_rows():
         table.add_row(*(Text(safe(_cell(value))) for value in row))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedprice.market.ledger import Entry, Ledger
     from fedprice.verify import Books, Client, Run
 
-__all__ = ["clients_of", "postings_of", "runs_of", "statement_of"]
+__all__ = ["clients_of", "postings_of", "runs_of", "statement_of", "tariff_of"]
 
 MONEY: Any = pl.Decimal(38, 6)
 OVER = 4.0  # declared over shown, in multiples of the median; honest clients reach 3.9
@@ -104,7 +104,7 @@ def clients_of(ledger: Ledger, run: str) -> tuple[pl.DataFrame, Run]:
                 "update_norm": _root_mean_square(norms[name]),
                 "grad_norm": float(own.grad_norm) if own.grad_norm else None,
                 "shown": _root_mean_square(shown[name]),
-                "tariff": None if _is_price(own) else str(_tariff(own)),
+                "tariff": None if _is_price(own) else str(tariff_of(own)),
             }
         )
     schema = {"client": pl.String, "price": MONEY, "level": pl.Float64, "agreed": MONEY}
@@ -216,10 +216,11 @@ def _offered(run: Run, client: str) -> str:
     """Return what a client was offered for a period, and chose."""
     own = run.clients[client]
     chose = f"chose level {own.level / LEVEL_ONE:.6f}"
-    return f"offered {_tariff(own)} for {run.rounds} rounds, {chose}"
+    return f"offered {tariff_of(own)} for {run.rounds} rounds, {chose}"
 
 
-def _tariff(client: Client) -> Tariff:
+def tariff_of(client: Client) -> Tariff:
+    """Return what a client of a run was offered."""
     return Tariff(tuple((end, price) for end, price in client.tariff), client.menu)
 
 

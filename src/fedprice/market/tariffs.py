@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from fedprice.errors import InputError
-from fedprice.market.money import LEVEL_ONE, level_units, micro_units, money
+from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units, money
 from fedprice.verify import LARGEST, MOST_BLOCKS, tariff_payment
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Tariff", "whole_tariffs"]
 
 MOST_SHOWN = 8  # blocks; of more, two and the last one are shown
+MOST_BRIEF = 4  # in a few words; of more, the first and the last one
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,23 @@ class Tariff:
         """Return the largest payment of the levels that can be chosen, from a least one on."""
         levels = [end for end in self.ends if end >= floor]
         return max(map(self.payment, levels if self.menu else [floor, *levels]))
+
+    @property
+    def brief(self) -> str:
+        """It in a few words: prices up to levels, or of a menu, payments for levels.
+
+        >>> Tariff(((LEVEL_ONE // 2, 8_000_000), (LEVEL_ONE, 1_234_567))).brief
+        '8 up to 0.5, 1.235 up to 1'
+        """
+        rows = [
+            f"{self.payment(end) / MICRO:.4g} for {end / LEVEL_ONE:.4g}"
+            if self.menu
+            else f"{price / MICRO:.4g} up to {end / LEVEL_ONE:.4g}"
+            for end, price in self.blocks
+        ]
+        if len(rows) <= MOST_BRIEF:
+            return ", ".join(rows)
+        return f"{rows[0]} … {rows[-1]} ({len(rows)} {'levels' if self.menu else 'blocks'})"
 
     def __str__(self) -> str:
         if self.menu:
