@@ -98,7 +98,7 @@ def test_options_that_do_not_go_together(
     assert not Path("m.db").exists()
 
 
-@pytest.mark.parametrize("config", ['form="blocks"', "in-turn=true"])
+@pytest.mark.parametrize("config", ['form="blocks"', "sequential=true"])
 def test_the_example_app_is_simulated_under_beliefs(run: Run, config: str) -> None:
     settings = f'pricing="beliefs" rounds=2 local-steps=2 {config}'
     code, out, err = run(

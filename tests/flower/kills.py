@@ -55,7 +55,7 @@ STEPS: dict[str, list[Step]] = {
 
 def pricing(form: str) -> PostedTariffs:
     beliefs = Beliefs.exponential(cost=5.0, value=300.0, cells=8)
-    ways: dict[str, Any] = {"form": form} if form == "blocks" else {"in_turn": True}
+    ways: dict[str, Any] = {"form": form} if form == "blocks" else {"sequential": True}
     return PostedTariffs(BUDGET, beliefs, alpha=0.75, max_weight=float("inf"), **ways)
 
 

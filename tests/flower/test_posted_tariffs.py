@@ -253,7 +253,7 @@ def test_offers_in_turn_never_cost_more_than_the_budget() -> None:
     ledger = Ledger("sqlite://")
     ledger.use_key(strategy(ledger).key)
     ledger.deposit("treasury", int(BUDGET * MICRO), "grant")
-    own = run(pricing(in_turn=True), ledger, fund=False)
+    own = run(pricing(sequential=True), ledger, fund=False)
     expected = posted().in_turn().answer(cost=COST, value=VALUE)
     assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
     assert own.budget == BUDGET * MICRO
@@ -266,7 +266,7 @@ def test_offers_in_turn_never_cost_more_than_the_budget() -> None:
 
 def test_in_turn_no_answer_takes_more_than_is_left() -> None:
     """In whole micro-units, whatever the clients' types are."""
-    priced, rng = pricing(in_turn=True)(profiles(), FIRST), np.random.default_rng(5)
+    priced, rng = pricing(sequential=True)(profiles(), FIRST), np.random.default_rng(5)
     assert priced.turns is not None
     for _ in range(RUNS):
         left = int(BUDGET * MICRO)
@@ -303,7 +303,7 @@ class Silent(InProcessGrid):
 
 def test_whoever_does_not_answer_in_turn_costs_nothing() -> None:
     order = posted().in_turn().order.tolist()
-    ledger, ours = Ledger("sqlite://"), pricing(in_turn=True)
+    ledger, ours = Ledger("sqlite://"), pricing(sequential=True)
     grid = Silent(client_app(client=cheap), 4)
     first = order[0]
     grid.silent = sorted(grid.get_node_ids())[first]
@@ -326,7 +326,7 @@ def test_a_restart_goes_on_with_offers_in_turn(monkeypatch: pytest.MonkeyPatch) 
 
     Offers that were made anew left answers behind that clients had signed and nobody recorded.
     """
-    ledger, ours, after = Ledger("sqlite://"), pricing(in_turn=True), Bargain.offer_next
+    ledger, ours, after = Ledger("sqlite://"), pricing(sequential=True), Bargain.offer_next
 
     def die(own: Bargain, proposals: Any) -> None:
         after(own, proposals)
@@ -347,7 +347,7 @@ def test_an_answer_that_comes_after_a_restart_does_not_exceed_the_budget(
 ) -> None:
     """Its money was offered to others when it did not come, so new offers are made."""
     order = posted().in_turn().order.tolist()
-    ledger, ours, close = Ledger("sqlite://"), pricing(in_turn=True), Bargain.close
+    ledger, ours, close = Ledger("sqlite://"), pricing(sequential=True), Bargain.close
     grid = Silent(client_app(client=cheap), 4)
     grid.silent = sorted(grid.get_node_ids())[order[0]]
 
@@ -431,9 +431,9 @@ def test_a_client_that_the_beliefs_do_not_cover_is_made_no_offer() -> None:
         ),
         ({"form": "bloks"}, "Did you mean 'blocks'"),
         ({"blocks": 2}, "`blocks` goes with form 'blocks'; got form 'price'"),
-        ({"form": "blocks", "in_turn": True}, "go with form 'price'; got form 'blocks'"),
+        ({"form": "blocks", "sequential": True}, "go with form 'price'; got form 'blocks'"),
         ({"form": "tariff", "blocks": 4}, "`blocks` goes with form 'blocks'; got form 'tariff'"),
-        ({"risk": 0.1, "in_turn": True}, "in turn there is no risk"),
+        ({"risk": 0.1, "sequential": True}, "posting in turn has no risk"),
         ({"learn": "all"}, "`learn` must be 'others', 'own' or None; got 'all'"),
         ({"alpha": None}, "give either `alpha` or `calibration`"),
     ],

@@ -35,7 +35,7 @@ def pricing_of(context: Context) -> FullInformation | PostedTariffs:
         alpha=alpha,
         beliefs=Beliefs.exponential(cost=MEAN_COST, value=MEAN_VALUE),
         form=str(config["form"]),
-        in_turn=bool(config["in-turn"]),
+        sequential=bool(config["sequential"]),
     )
 
 

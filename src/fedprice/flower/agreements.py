@@ -129,7 +129,7 @@ class Agreements:
             held=lambda offered: self._held(period, offered),
             lifetime=self.limits.offer_lifetime,
             fund=self.fund,
-            in_turn=getattr(self.pricing, "in_turn", False),
+            sequential=getattr(self.pricing, "sequential", False),
         )
         return deals.agree(name, self.beacon[1] if self.beacon else None)
 

@@ -98,7 +98,7 @@ class Deals:
         Seconds for which offers hold.
     fund
         Whether to bring in what is needed (simulations).
-    in_turn
+    sequential
         Whether offers are made one after another.
     """
 
@@ -113,11 +113,11 @@ class Deals:
         held: Callable[[Offered], int],
         lifetime: float,
         fund: bool,
-        in_turn: bool = False,
+        sequential: bool = False,
     ) -> None:
         self._grid, self._exchange, self._presence = grid, exchange, presence
         self._bargain, self._propose, self._held = bargain, propose, held
-        self._wait, self._fund, self._in_turn = lifetime / 2, fund, in_turn
+        self._wait, self._fund, self._sequential = lifetime / 2, fund, sequential
         self._left_out: set[str] = set()
 
     def agree(self, run: str, beacon: Callable[[], str] | None) -> Agreement:
@@ -139,7 +139,7 @@ class Deals:
         begun, why = bargain.attempt > 0, ""
         if bargain.conditions is not None and bargain.conditions.expires <= time.time():
             why = "the offers expired before the run was opened"
-        if self._in_turn and begun and not (why or bargain.is_closed):
+        if self._sequential and begun and not (why or bargain.is_closed):
             conditions, proposals, turns = self._propose(in_order(self._presence.nodes))
             if turns is not None:
                 self._offer_in_turn(conditions, proposals, turns, "")

@@ -43,7 +43,7 @@ class PostedTariffs:
     Parameters
     ----------
     budget
-        What is expected to be paid in the whole run; with `in_turn`, the most to pay.
+        What is expected to be paid in the whole run; with `sequential`, the most to pay.
     beliefs
         About costs and values, shared by all clients, by class or by client.
     alpha, calibration
@@ -52,7 +52,7 @@ class PostedTariffs:
         "price", "blocks" (how many, 4 by default), "tariff" or "menu", as for `post`.
     risk
         For "price": the probability at which a period may cost more than its share of the budget.
-    in_turn
+    sequential
         For "price": make the offers one after another, the largest impact first, each for the money
         that the commitments so far leave. The budget is then never exceeded. Whoever declines, or
         does not answer within its share of the time (half of `Limits.offer_lifetime` for all),
@@ -82,7 +82,7 @@ class PostedTariffs:
     >>> pricing = PostedTariffs(budget=20.0, beliefs=beliefs, alpha=3.3, form="blocks", blocks=2)
     >>> pricing.budget_is_expected, pricing.needs_norms
     (True, True)
-    >>> PostedTariffs(budget=20.0, beliefs=beliefs, alpha=3.3, in_turn=True).budget_is_expected
+    >>> PostedTariffs(budget=20.0, beliefs=beliefs, alpha=3.3, sequential=True).budget_is_expected
     False
     """
 
@@ -93,7 +93,7 @@ class PostedTariffs:
     form: str = "price"
     blocks: int | None = None
     risk: float | None = None
-    in_turn: bool = False
+    sequential: bool = False
     learn: Literal["others", "own"] | None = "others"
     classes: Mapping[str, str] | None = None
     values: Mapping[str, float] | None = None
@@ -109,10 +109,14 @@ class PostedTariffs:
             raise InputError(f"`blocks` goes with form 'blocks'; got form {self.form!r}.")
         if self.learn not in ("others", "own", None):
             raise InputError(f"`learn` must be 'others', 'own' or None; got {self.learn!r}.")
-        if (self.in_turn or self.risk is not None) and self.form != "price":
-            raise InputError(f"`in_turn` and `risk` go with form 'price'; got form {self.form!r}.")
-        if self.in_turn and self.risk is not None:
-            raise InputError("give either `in_turn` or `risk`: in turn there is no risk.")
+        if (self.sequential or self.risk is not None) and self.form != "price":
+            raise InputError(
+                f"`sequential` and `risk` go with form 'price'; got form {self.form!r}."
+            )
+        if self.sequential and self.risk is not None:
+            raise InputError(
+                "give either `sequential` or `risk`, one of the two: posting in turn has no risk."
+            )
         self._check_known()
 
     def _check_known(self) -> None:
@@ -153,7 +157,7 @@ class PostedTariffs:
         # Where the budget holds on average only, one period's luck is not the next one's budget.
         budget = (
             period.budget(micro_units(self.budget)) / MICRO / float(share)
-            if self.in_turn
+            if self.sequential
             else self.budget
         )
         posted = post(
@@ -181,7 +185,7 @@ class PostedTariffs:
             floors,
             min(self.max_weight, float(LEVEL_ONE)),
         )
-        return priced._replace(turns=_turns(posted, share)) if self.in_turn else priced
+        return priced._replace(turns=_turns(posted, share)) if self.sequential else priced
 
     def _learned(self, clients: Clients, period: Period) -> Beliefs:
         """Return what to believe of these clients after the periods before."""
@@ -204,7 +208,7 @@ class PostedTariffs:
     @property
     def budget_is_expected(self) -> bool:
         """Whether offers are made all at once."""
-        return not self.in_turn
+        return not self.sequential
 
     @property
     def needs_norms(self) -> bool:
