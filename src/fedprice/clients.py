@@ -18,7 +18,7 @@ from fedprice.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray
 
 
-__all__ = ["LARGEST_WEIGHT", "WEIGHT_TOLERANCE", "Clients"]
+__all__ = ["LARGEST_WEIGHT", "WEIGHT_TOLERANCE", "Clients", "require_same"]
 
 _TYPE = ("cost", "value")  # what a server may not know
 _OPTIONAL = ("level_min", "level_max")
 _COLUMNS = ("client_id", "class", "samples", "weight", "grad_norm", *_TYPE, *_OPTIONAL)
 
 LARGEST_WEIGHT = 1.0  # of an update, unless something else is said where runs are priced
+MOST_NAMED = 5  # clients in an error
 WEIGHT_TOLERANCE = 1e-6  # weights that went through float32 still pass
 
 
@@ -390,3 +391,25 @@ def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.
     kept = np.array(names, dtype=object)
     kept.flags.writeable = False
     return kept
+
+
+def require_same(name: str | Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:
+    """Refuse a table, by its name, that has not just the clients that are known."""
+    unknown, missing = set(given) - set(known), set(known) - set(given)
+    if unknown:
+        raise InputError(
+            f"{name} has {_named(one for one in given if one in unknown)}, which {whose} does "
+            "not have."
+        )
+    if missing:
+        raise InputError(
+            f"{name} lacks {_named(one for one in known if one in missing)} of {whose}; add a "
+            "row for each."
+        )
+
+
+def _named(ids: Iterable[str]) -> str:
+    names = list(dict.fromkeys(ids))
+    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{'client' if len(names) == 1 else 'clients'} {shown}{more}"

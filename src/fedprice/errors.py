@@ -7,7 +7,7 @@
     │   └── NoPriceError        3  no posted price meets the budget (fedprice.beliefs)
     ├── MissingExtraError       2  an optional dependency is not installed
     ├── UnavailableError        2  data that could not be found or fetched (fedprice.data)
-    ├── InfeasibleError         3  the budget does not suffice (fedprice.cli)
+    ├── InfeasibleError         3  the budget does not suffice
     ├── UnverifiedError         4  a ledger is not what an honest market would have written
     ├── LedgerError             5  a ledger refused, or could not be written (fedprice.market)
     │   └── DamagedError        4  a ledger is not what was recorded; also an UnverifiedError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DivergedError",
     "FedpriceError",
+    "InfeasibleError",
     "InputError",
     "MissingExtraError",
     "UndeliveredError",
@@ -57,6 +58,12 @@ class FedpriceError(Exception):
 
 class InputError(FedpriceError, ValueError):
     """Malformed input: what, where, got what, try what."""
+
+
+class InfeasibleError(FedpriceError):
+    """The budget does not suffice, and a command or the API was asked for prices."""
+
+    exit_code = 3
 
 
 class UnverifiedError(FedpriceError):

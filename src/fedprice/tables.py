@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
 import tempfile
@@ -32,9 +34,11 @@ __all__ = [
     "as_polars",
     "check_output",
     "csv_text",
+    "json_text",
     "load_arrays",
     "number_column",
     "read_table",
+    "table_of",
     "text_column",
     "whole_file",
     "write_table",
@@ -125,9 +129,6 @@ def read_table(path: str | Path) -> pl.DataFrame:
     InputError
         If there is no such file, or if it is neither CSV nor Parquet.
     """
-    import polars as pl
-    import polars.selectors as cs
-
     path = Path(path)
     if path.is_dir():
         raise InputError(f"{path} is a directory; give a CSV or Parquet file.")
@@ -135,22 +136,36 @@ def read_table(path: str | Path) -> pl.DataFrame:
         content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    return table_of(content, str(path))
+
+
+def table_of(content: bytes, name: str) -> pl.DataFrame:
+    """Return the table in the content of a CSV or Parquet file of this name (see `read_table`)."""
+    import polars as pl
+    import polars.selectors as cs
+
+    if content.startswith(b"PK\x03\x04"):
+        raise InputError(f"{name} is a spreadsheet or an archive; save the table as CSV (UTF-8).")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{name} is UTF-16 text; save it as UTF-8.")
     if not content.strip():
-        raise InputError(f"{path} is empty; its first line must name the columns.")
+        raise InputError(f"{name} is empty; its first line must name the columns.")
     try:
         if content.startswith(b"PAR1"):
             return pl.read_parquet(content)
         if b"\0" in content[:4096]:
-            raise InputError(f"{path} is neither a CSV nor a Parquet file.")
+            raise InputError(f"{name} is neither a CSV nor a Parquet file.")
         frame = pl.read_csv(content, infer_schema=False)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
+        if "utf-8" in reason.lower() or "utf8" in reason.lower():
+            raise InputError(f"{name} is not UTF-8 text; save it as CSV (UTF-8).") from error
         if "found more fields" in reason:
-            raise InputError(f"{path} has a row with more fields than its first line.") from error
-        raise InputError(f"{path} is neither a CSV nor a Parquet file: {reason}.") from error
+            raise InputError(f"{name} has a row with more fields than its first line.") from error
+        raise InputError(f"{name} is neither a CSV nor a Parquet file: {reason}.") from error
     for mark in (";", "\t"):
         if frame.width == 1 and mark in frame.columns[0]:
-            raise InputError(f"{path} separates its columns by {mark!r}; use commas.")
+            raise InputError(f"{name} separates its columns by {mark!r}; use commas.")
     blank = pl.all_horizontal(pl.all().is_null())
     # Most columns have no quotes, and the pattern is slow on millions of cells.
     quoted = cs.by_name([c.name for c in frame if c.str.starts_with("'").any()])
@@ -207,6 +222,35 @@ def csv_text(frame: pl.DataFrame) -> str:
     import polars as pl
 
     return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$1")).write_csv()
+
+
+def json_text(**parts: dict[str, Any] | pl.DataFrame) -> str:
+    """Return one strict JSON object; numbers that are not finite become null.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> rows = pl.DataFrame({"price": [1.5, float("inf")]})
+    >>> print(json_text(summary={"spend": 2}, clients=rows))
+    {"summary": {"spend": 2},
+     "clients": [{"price":1.5},{"price":null}]}
+    <BLANKLINE>
+    """
+    import polars as pl
+
+    texts = []
+    for name, part in parts.items():
+        if isinstance(part, pl.DataFrame):
+            floats = pl.col(pl.Float64)
+            text = part.with_columns(pl.when(floats.is_finite()).then(floats)).write_json()
+        else:
+            finite = {
+                key: None if isinstance(value, float) and not math.isfinite(value) else value
+                for key, value in part.items()
+            }
+            text = json.dumps(finite, ensure_ascii=False)
+        texts.append(f'"{name}": {text}')
+    return "{" + ",\n ".join(texts) + "}\n"
 
 
 def write_table(frame: pl.DataFrame, path: str | Path, *, force: bool = False) -> None:

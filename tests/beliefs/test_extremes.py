@@ -201,7 +201,7 @@ def test_posting_in_turn_promises_no_income() -> None:
     rich = fp.Beliefs.exponential(cost=50, value=40_000, cells=4)
     posted = fp.post(SIX, rich, bound=BOUND, budget=-50)
     with pytest.raises(fp.InputError, match="no budget below 0 can be promised"):
-        posted.in_turn()
+        posted.sequential()
 
 
 def test_evidence_is_about_the_clients_that_were_posted_to() -> None:

@@ -231,3 +231,9 @@ def test_an_infeasible_game_is_refused() -> None:
     game = Game(replace(FORTY.clients, level_min=np.full(40, 0.9)), FORTY.bound, budget=1)
     with pytest.raises(InputError, match=r"need a budget of .*; got 1\. Raise the budget"):
         manipulability(game)
+
+
+def test_reports_that_overflow_raise_no_warning() -> None:
+    two = Clients(samples=[569, 550], grad_norm=[4.0, 2e150], cost=[0.03, 1e300], value=7e3)
+    game = Game(two, bound=Bound(alpha=3.3, rounds=100), budget=60)
+    assert np.isfinite(manipulability(game, 1e300).cost).all()

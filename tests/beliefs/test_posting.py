@@ -163,14 +163,14 @@ def test_a_risk_is_kept() -> None:
 
 
 def test_posted_in_turn_the_budget_is_never_exceeded(posted: fp.Posted) -> None:
-    known = posted.in_turn().information(60)
+    known = posted.sequential().information(60)
     assert known.over == 0
     assert known.spend > 190
     assert known.ratio < 1.05 * posted.value_of_information(60).ratio
 
 
 def test_in_turn_nobody_moves_its_own_price(posted: fp.Posted) -> None:
-    turn = posted.in_turn()
+    turn = posted.sequential()
     rng = np.random.default_rng(4)
     cost, value = rng.exponential(50, 40), rng.exponential(4000, 40)
     before = turn.answer(cost=cost, value=value).prices
@@ -330,7 +330,7 @@ def test_from_others_a_report_does_not_move_its_own_tariff(form: str) -> None:
 def test_from_others_is_not_posted_in_turn() -> None:
     posted = fp.post_from_others(fp.population(4), bound=BOUND, budget=20)
     with pytest.raises(fp.InputError, match="a report would reach its own price"):
-        posted.in_turn()
+        posted.sequential()
 
 
 @pytest.mark.parametrize("blocks", [2, 8])

@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 from fedprice import SCHEMES, Bound, Clients, Game, population, solve
-from fedprice.cli.console import FinishedError, InfeasibleError, StoppedError
+from fedprice.cli.console import FinishedError, StoppedError
 from fedprice.errors import (
     DivergedError,
     FedpriceError,
+    InfeasibleError,
     InputError,
     MissingExtraError,
     UndeliveredError,
@@ -305,7 +306,7 @@ def test_each_error_has_its_exit_code(
     def fail(*_: object) -> None:
         raise error("this is why.")
 
-    monkeypatch.setattr("fedprice.cli.price.solve", fail)
+    monkeypatch.setattr("fedprice.commands.price.solve", fail)
     assert run("price", clients, *ALPHA) == (code, "", "fedprice: this is why.\n")
     documented = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
     assert f"\n| {code} | " in documented

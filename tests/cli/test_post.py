@@ -235,7 +235,12 @@ def test_post_compares_all_forms_in_a_figure(run: Run, tmp_path: Path) -> None:
     code, _, err = run(*command, "--sequential", "--plot", plot)
     assert (code, err) == (0, f"wrote {plot}\n")
     text = plot.read_text()
-    for name in ("one price for all", "4 blocks", "nonlinear tariff", "price per client, in turn"):
+    for name in (
+        "one price for all",
+        "4 blocks",
+        "nonlinear tariff",
+        "price per client, sequential",
+    ):
         assert f"<!-- {name} -->" in text
 
 

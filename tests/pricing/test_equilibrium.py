@@ -305,3 +305,9 @@ def test_sample_has_the_same_shape() -> None:
     sample = Problem.of(Game(clients, bound=BOUND, budget=1)).sample()
     sizes = {a.size for a in (sample.impact, sample.cost, sample.value, sample.floor, sample.cap)}
     assert len(sizes) == 1
+
+
+def test_a_floor_that_underflows_is_refused_in_one_line() -> None:
+    clients = Clients(samples=[1, 2], grad_norm=1, cost=[1, 9], value=7e3, level_min=[0, 5e-324])
+    with pytest.raises(InputError, match="equilibrium lost its precision"):
+        solve(Game(clients, bound=Bound(alpha=0, rounds=100), budget=1))

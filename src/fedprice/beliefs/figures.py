@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fedprice.arrays import FloatArray, IntArray
-    from fedprice.beliefs.in_turn import InTurn
     from fedprice.beliefs.posted import Information, Posted
+    from fedprice.beliefs.sequential import Sequential
 
-__all__ = ["draw_hull", "draw_in_turn", "draw_information", "draw_posted"]
+__all__ = [
+    "Hull",
+    "draw_hull",
+    "draw_information",
+    "draw_posted",
+    "draw_sequential",
+    "hull_of",
+    "level_spread",
+]
 
 MOST_POINTS = 400  # clients drawn
 SHOWN = (1.0, 0.75, 0.5, 0.0)  # the clients whose tariffs are drawn, by quantile of the impact
@@ -42,15 +50,15 @@ def draw_posted(posted: Posted) -> Figure:
     return _titled(figure, NAMES[posted.form], len(posted.clients), posted)
 
 
-def draw_in_turn(turns: InTurn) -> Figure:
+def draw_sequential(turns: Sequential) -> Figure:
     """Draw the prices of a posting in turn if spending goes as expected, with their levels."""
     figure, (left, right) = new_figure(2)
     _draw_prices(turns.posted, left, right)
-    name = "posted prices in turn, if spending goes as expected"
+    name = "sequentially posted prices, if spending goes as expected"
     return _titled(figure, name, len(turns.posted.clients), turns)
 
 
-def _titled(figure: Figure, name: str, count: int, brings: Posted | InTurn) -> Figure:
+def _titled(figure: Figure, name: str, count: int, brings: Posted | Sequential) -> Figure:
     figure.suptitle(
         f"{name}: {count_clients(count)}, expected spend {number(brings.expected_spend)} ± "
         f"{number(brings.spend_std)}, expected loss {number(brings.expected_loss)}",
@@ -68,7 +76,7 @@ def _draw_prices(posted: Posted, left: Axes, right: Axes) -> None:
     if posted.prices[rows].min() < 0:
         left.axhline(0, color="0.4", linewidth=0.8)
     left.set(xlabel="impact", ylabel="price per unit of level", xscale="log")
-    low, high = _spread(posted, rows)
+    low, high = level_spread(posted, rows)
     right.vlines(
         impact, low, high, color=COLORS[4], alpha=0.5, linewidth=1.5,
         label="from the 10 % to the 90 % quantile",
@@ -85,8 +93,8 @@ def _draw_prices(posted: Posted, left: Axes, right: Axes) -> None:
     right.legend(frameon=False, fontsize="small", loc="upper left", ncols=1)
 
 
-def _spread(posted: Posted, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return quantiles of the levels over the types of some clients."""
+def level_spread(posted: Posted, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the 10 % and 90 % quantiles of the levels over the types of some clients."""
     types, own = posted.beliefs.groups(posted.clients)
     found = np.empty((2, rows.size))
     for n in np.unique(own[rows]).tolist():
@@ -129,8 +137,40 @@ def _draw_tariffs(posted: Posted, left: Axes, right: Axes) -> None:
     right.set_ylim(bottom=min(0.0, 1.05 * right.dataLim.y0))
 
 
-def draw_hull(posted: Posted, client: str) -> Figure:
-    """Draw the curve of one client, its lower hull, and where its price stands.
+class Hull(NamedTuple):
+    """The curve of one client with its lower hull, for prices of which some were posted.
+
+    Attributes
+    ----------
+    price, spend, loss
+        The prices drawn, what each is expected to cost, and the loss E[k/q] that it leaves.
+    corners
+        Which of them are corners of the lower hull.
+    posted
+        The price that was posted, or the two that are drawn by lot.
+    here
+        The expected payment and loss of what was posted.
+    multiplier
+        μ, the slope of the hull where the price stands.
+    tangent
+        Whether the hull has that slope there, as it does unless prices are shared or robust.
+    window
+        The prices between which the curve is worth looking at.
+    """
+
+    price: FloatArray
+    spend: FloatArray
+    loss: FloatArray
+    corners: list[int]
+    posted: list[float]
+    here: tuple[float, float]
+    multiplier: float
+    tangent: bool
+    window: tuple[float, float]
+
+
+def hull_of(posted: Posted, client: str) -> Hull:
+    """Return the curve of one client, its lower hull, and where its price stands.
 
     Parameters
     ----------
@@ -160,6 +200,22 @@ def draw_hull(posted: Posted, client: str) -> Figure:
     multiplier = posted.multiplier
     tangent = multiplier > 0 and posted.classes is None and posted.worst is None
     here = float(posted.moments.spend[n]), float(posted.moments.loss[n])
+    window = _window(price, prices, price[corners])
+    return Hull(price, spend, loss, corners, prices, here, multiplier, tangent, window)
+
+
+def draw_hull(posted: Posted, client: str) -> Figure:
+    """Draw the curve of one client, its lower hull, and where its price stands.
+
+    Parameters
+    ----------
+    posted
+        Of form "price".
+    client
+        The id of the client.
+    """
+    found = hull_of(posted, client)
+    price, spend, loss, corners, prices, here, multiplier, tangent, window = found
 
     figure, (plane, worth) = new_figure(2)
     plane.plot(
@@ -179,7 +235,6 @@ def draw_hull(posted: Posted, client: str) -> Figure:
             (worth, price[at], loss[at] + multiplier * spend[at]),
         ):
             axis.plot(x, y, "o", color=COLORS[5], markersize=7, zorder=4)
-    window = _window(price, prices, price[corners])
     inside = (price >= window[0]) & (price <= window[1])
     x = spend[inside]
     top = min(float(loss[inside].max()), 3 * here[1])

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.beliefs.reports import ReportSearch, Told
-from fedprice.errors import InputError, number_like
+from fedprice.errors import InputError, number_like, precision_error
 from fedprice.pricing import Outcome, Status, solve
 from fedprice.tables import as_pandas
 
@@ -114,6 +114,8 @@ class Manipulability:
         """Return the index in a few plain numbers, by name."""
         relative, truth = self.relative_gain, self.truth
         everybody = float(_increase(self.everybody.expected_loss, truth.expected_loss))
+        with np.errstate(invalid="ignore"):  # increases over a loss of 0 may be infinite both ways
+            increase = float(self.loss_increase.mean())
         return {
             "num_clients": int(self.gain.size),
             "factor": self.factor,
@@ -123,7 +125,7 @@ class Manipulability:
             "high_relative_gain": float(np.quantile(relative, 0.9)),
             "largest_relative_gain": float(relative.max()),
             "largest_gain": float(self.gain.max()),
-            "mean_loss_increase": float(self.loss_increase.mean()),
+            "mean_loss_increase": increase,
             "largest_loss_increase": float(self.loss_increase.max()),
             "largest_overspend": float(self.overspend.max()),
             "everybody_status": self.everybody.status.value,
@@ -218,9 +220,12 @@ def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -
             f"got {game.budget:g}. Raise the budget or lower `level_min`."
         )
     search = ReportSearch(truth, committed)
-    told = search.tell(np.arange(len(game.clients)), game.clients.cost, game.clients.value)
-    best = search.best(told, rho)
-    gain = best.utility - told.utility
+    with np.errstate(all="ignore"):  # reports that overflow are not finite, and are refused below
+        told = search.tell(np.arange(len(game.clients)), game.clients.cost, game.clients.value)
+        best = search.best(told, rho)
+        gain = best.utility - told.utility
+    if not np.isfinite([best.cost, best.value, best.level, best.payment, best.spend, gain]).all():
+        raise precision_error("the best lie")
     lies = gain > 1e-12 * (np.abs(told.payment) + np.abs(told.utility - told.payment))
     best = Told(*(np.where(lies, lie, honest) for lie, honest in zip(best, told, strict=True)))
     reported = replace(game, clients=replace(game.clients, cost=best.cost, value=best.value))

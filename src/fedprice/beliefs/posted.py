@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Beliefs
     from fedprice.beliefs.curves import Moments
-    from fedprice.beliefs.in_turn import InTurn
+    from fedprice.beliefs.sequential import Sequential
     from fedprice.bound import Bound
     from fedprice.clients import Clients
     from fedprice.tariff import Tariffs
@@ -294,11 +294,11 @@ class Posted:
             draws=draws,
         )
 
-    def in_turn(self) -> InTurn:
+    def sequential(self) -> Sequential:
         """Return the same posting one client after another, which never exceeds the budget."""
-        from fedprice.beliefs.in_turn import InTurn
+        from fedprice.beliefs.sequential import Sequential
 
-        return InTurn(self)
+        return Sequential(self)
 
     def summary(self) -> dict[str, Any]:
         """Return what was posted in a few plain numbers, by name."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice.commands.post import EXPONENTIAL, exponential_beliefs
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ __all__ = [
     "read_beliefs",
 ]
 
-EXPONENTIAL = "exponential"
 SOURCE = f"FILE|{EXPONENTIAL}"
 TYPES = (
     "CSV or Parquet with the columns cost, value, probability, one row per type, and client_id or "
@@ -69,11 +69,4 @@ def read_beliefs(given: str, cost: float | None, value: float | None, form: Form
         if cost is not None or value is not None:
             raise InputError(f"--cost and --value go with --beliefs exponential; got {given}.")
         return Beliefs.read(Path(given))
-    if form is Form.MENU and value is not None:
-        raise InputError("--form menu takes values from CLIENTS: leave out --value.")
-    if cost is None or (value is None and form is not Form.MENU):
-        raise InputError(
-            "--beliefs exponential needs the means of cost and value: give --cost and --value "
-            "(0 if nobody values the model)."
-        )
-    return Beliefs.exponential(cost=cost, value=value or 0.0)
+    return exponential_beliefs(cost, value, form)

@@ -11,15 +11,8 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
+from fedprice.cli.console import Delivery, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
-from fedprice.cli.games import (
-    in_order,
-    read_calibration,
-    read_game,
-    read_terms,
-    require_feasible,
-)
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.cli.training import (
     AggregatorName,
@@ -42,9 +35,17 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
+from fedprice.commands.compare import compare as compute
+from fedprice.commands.games import (
+    in_order,
+    read_calibration,
+    read_game,
+    read_terms,
+)
 from fedprice.errors import InputError
 from fedprice.pricing import Status, find_schemes
 from fedprice.pricing.outcome import summaries
+from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -129,9 +130,7 @@ def compare(
             )  # fmt: skip
             if train_ is not None:
                 game = _of_the_task(game, clients, what)
-            outcomes = [one(game) for one in schemes]
-        if all(outcome.status is Status.INFEASIBLE for outcome in outcomes):
-            require_feasible(outcomes[0])
+            outcomes = compute(game, schemes)
         rows = summaries(outcomes)
         columns = [name for name in COLUMNS if name not in ("budget", "multiplier")]
         if train_ is not None:

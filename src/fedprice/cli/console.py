@@ -8,12 +8,10 @@ diverged, 7 a deployment or a run on Flower failed, 8 a run was finished before,
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedprice.cli import STOPPED
 from fedprice.cli.extras import require_extras
@@ -32,9 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Delivery",
     "FinishedError",
-    "InfeasibleError",
     "StoppedError",
-    "json_text",
     "stderr",
     "stdout",
 ]
@@ -42,12 +38,6 @@ __all__ = [
 OUTPUT_SUFFIXES = (".csv", ".parquet", ".json")
 LEAST_WIDTH, WIDEST = 100, 1000
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-
-
-class InfeasibleError(FedpriceError):
-    """The budget does not suffice."""
-
-    exit_code = 3
 
 
 class FinishedError(FedpriceError):
@@ -124,22 +114,3 @@ class Delivery:
         for path in (self.output, self.plot):
             if path is not None:
                 stderr().print(f"wrote {path}", markup=False)
-
-
-def json_text(**parts: dict[str, Any] | pl.DataFrame) -> str:
-    """Return one strict JSON object; numbers that are not finite become null."""
-    import polars as pl
-
-    texts = []
-    for name, part in parts.items():
-        if isinstance(part, pl.DataFrame):
-            floats = pl.col(pl.Float64)
-            text = part.with_columns(pl.when(floats.is_finite()).then(floats)).write_json()
-        else:
-            finite = {
-                key: None if isinstance(value, float) and not math.isfinite(value) else value
-                for key, value in part.items()
-            }
-            text = json.dumps(finite, ensure_ascii=False)
-        texts.append(f'"{name}": {text}')
-    return "{" + ",\n ".join(texts) + "}\n"

@@ -8,8 +8,9 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
+from fedprice.cli.console import Delivery, stderr
 from fedprice.cli.what import DataPath, federation_of
+from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt

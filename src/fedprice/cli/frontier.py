@@ -10,12 +10,12 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
-from fedprice.cli.games import read_calibration, read_game, require_feasible
+from fedprice.cli.console import Delivery, stderr
 from fedprice.cli.summaries import COLUMNS, summary_table
+from fedprice.commands.frontier import frontier as compute
+from fedprice.commands.games import read_calibration, read_game
 from fedprice.errors import InputError
-from fedprice.pricing import Status
-from fedprice.pricing.frontier import frontier as trace
+from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -45,9 +45,7 @@ def frontier(
             calibration=read_calibration(calibration, alpha), rounds=rounds, exponent=exponent,
             max_weight=max_weight,
         )  # fmt: skip
-        traced = trace(game, points.tolist())
-    if all(outcome.status is Status.INFEASIBLE for outcome in traced):
-        require_feasible(traced[-1])
+        traced = compute(game, points.tolist())
     rows = traced.to_frame()
 
     columns = [name for name in COLUMNS if name not in ("scheme", "spend")]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr, stdout
+from fedprice.cli.console import Delivery, stderr, stdout
 from fedprice.errors import InputError, UnverifiedError
-from fedprice.tables import check_output
+from fedprice.tables import check_output, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -320,35 +320,18 @@ def verify(
     unsigned: Unsigned = False,
 ) -> None:
     """Check an exported ledger without trusting who wrote it: signatures, coins, pay, chain."""
-    from argparse import Namespace
-
-    from fedprice.verify import UncheckedError, VerificationError, verified
+    from fedprice.commands.verify import verify as compute
 
     if key is not None and client is None:
         raise InputError("--key is a client's; name it with --client.")
-    given = Namespace(
-        export=exported,
-        client=client,
-        key=_public_key("--key", key),
-        server=_public_key("--server", server),
-        head=_heads(head),
-        receipts=receipts,
-        unsigned=unsigned,
-    )
+    keys = {"key": _public_key("--key", key), "server": _public_key("--server", server)}
+    heads = _heads(head)
     try:
         with exported.open("rb") as file:
-            if file.peek(15)[:15] == b"SQLite format 3":
-                raise InputError(
-                    f"{exported} is a database, not an export; try: fedprice ledger verify "
-                    f"--ledger {exported}"
-                )
-            lines = verified(given, file)
-    except VerificationError as error:
-        raise UnverifiedError(f"{exported} does not verify: {error}") from error
-    except UncheckedError as error:
-        raise InputError(str(error)) from error
-    except MemoryError as error:
-        raise InputError(f"{exported} is too large for the memory of this machine.") from error
+            lines = compute(
+                file, str(exported), client=client, **keys, heads=heads, receipts=receipts,
+                unsigned=unsigned,
+            )  # fmt: skip
     except OSError as error:
         path = error.filename or exported
         raise InputError(f"cannot read {path}: {error.strerror}.") from error

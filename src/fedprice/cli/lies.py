@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
-from fedprice.beliefs.lies import manipulability
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
-from fedprice.cli.games import read_calibration, read_game, require_feasible
-from fedprice.pricing import Status, solve
+from fedprice.cli.console import Delivery, stderr
+from fedprice.commands.feasible import with_norms_named
+from fedprice.commands.games import read_calibration, read_game
+from fedprice.commands.lies import lies as compute
+from fedprice.pricing import Status
 from fedprice.pricing.display import facts_table, number, safe
+from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -64,11 +66,8 @@ def lies(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
             exponent=exponent, max_weight=max_weight,
         )  # fmt: skip
-        require_feasible(solve(game))
-        found = manipulability(game, factor, committed=not free_response)
-    rows = found.to_frame()
-    if measured is not None and measured.norms == "updates":
-        rows = rows.rename({"grad_norm": "update_norm"})
+        found = compute(game, factor, free_response=free_response)
+    rows = with_norms_named(found.to_frame(), measured)
     delivery.send(
         rows,
         to_json=lambda: json_text(summary=found.summary(), clients=rows),

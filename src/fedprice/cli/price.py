@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
-from fedprice.beliefs.refusals import Outside, refusals
+from fedprice.beliefs.refusals import Outside
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text, stderr
+from fedprice.cli.console import Delivery, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
-from fedprice.cli.games import read_calibration, read_game, read_losses, require_feasible
+from fedprice.commands.games import read_calibration, read_game, read_losses
+from fedprice.commands.price import LOSSES, PriceAnswer, RobustAnswer, check_outside
+from fedprice.commands.price import price as compute
+from fedprice.commands.price import price_robust as compute_robust
 from fedprice.errors import InputError
-from fedprice.pricing import Outcome, Status, solve
+from fedprice.pricing import Status
 from fedprice.pricing.display import (
     Section,
     count_clients,
@@ -26,24 +29,21 @@ from fedprice.pricing.display import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    import polars as pl
     from rich.console import RenderableType
     from rich.text import Text
 
     from fedprice.arrays import FloatArray
-    from fedprice.beliefs.posted import Posted
     from fedprice.beliefs.refusals import Refusals
     from fedprice.calibration import Calibration
     from fedprice.clients import Clients
-    from fedprice.game import Game
+    from fedprice.pricing import Outcome
 
 __all__ = ["price"]
 
 MOST_SHOWN = 5  # clients whose prices depend the most on α
 MOST_NAMED = 10  # clients that would refuse
-LOSSES = {Outside.STAY: "without", Outside.NOTHING: "own"}  # the column that each option needs
 MEANING = {
     Outside.FREE: "a client that refuses may join unpaid",
     Outside.STAY: "a client that refuses gets the model trained without it",
@@ -88,13 +88,15 @@ def price(
 ) -> None:
     """Price clients under a budget: what to offer each, and how often each will then join."""
     require_extras(*extras_of_schemes([scheme]))
-    _check_outside(outside, outside_losses, scheme)
+    check_outside(outside, scheme, losses=outside_losses is not None)
     if robust and (calibration is None or outside is not None or scheme != "equilibrium"):
         raise InputError(
             "--robust needs --calibration FILE, which has the interval of α, and goes with neither "
             "--outside nor --scheme."
         )
     delivery = Delivery(output, plot, format_, force)
+    answer: PriceAnswer | RobustAnswer
+    screen: Callable[[], RenderableType]
     with stderr().status("pricing"):
         measured = read_calibration(calibration, alpha)
         game = read_game(
@@ -102,82 +104,20 @@ def price(
             exponent=exponent, max_weight=max_weight,
         )  # fmt: skip
         if robust and measured is not None:
-            _send_robust(delivery, game, measured)
-            return
-        losses = _losses(outside, outside_losses, game.clients)
-
-        def refused(unconstrained: Outcome) -> Refusals | None:
-            if outside is None or unconstrained.status is Status.INFEASIBLE:
-                return None
-            return refusals(unconstrained, outside, **losses)
-
-        def priced(game: Game) -> Outcome:
-            found = solve(game, scheme)
-            asked = refused(found)
-            return found if asked is None else asked.respected
-
-        outcome = solve(game, scheme)
-        require_feasible(outcome)
-        asked = refused(outcome)
-        if asked is not None:
-            outcome = asked.respected
-            # The floors of `game` are what a user can lower.
-            require_feasible(replace(outcome, game=game, scheme=f"--outside {outside}"))
-        ends = [] if measured is None else _at_ends(game, outcome, measured, priced)
-    rows = _rows(outcome.to_frame() if asked is None else asked.to_frame(), measured, ends)
-    summary = outcome.summary() | {"alpha": game.bound.alpha}
-    if measured is not None:
-        low, high = measured.interval
-        summary |= {"alpha_low": low, "alpha_high": high, "norms": measured.norms}
-    if asked is not None:
-        summary |= asked.summary()
-    delivery.send(
-        rows,
-        to_json=lambda: json_text(summary=summary, clients=rows),
-        to_screen=lambda: _screen(outcome, measured, ends, asked, given=bool(losses)),
-        to_figure=outcome.plot,
-    )
+            answer = compute_robust(game, measured)
+            screen, figure = partial(_robust_screen, answer), answer.posted.plot
+        else:
+            losses = _losses(outside, outside_losses, game.clients)
+            answer = compute(
+                game, scheme=scheme, calibration=measured, outside=outside, losses=losses
+            )
+            screen, figure = partial(_screen, answer, given=losses is not None), answer.outcome.plot
+    delivery.send(answer.to_frame(), to_json=answer.to_json, to_screen=screen, to_figure=figure)
 
 
-def _send_robust(delivery: Delivery, game: Game, measured: Calibration) -> None:
-    """Send the prices that keep the budget for every α in its interval."""
-    from fedprice.beliefs.beliefs import Beliefs
-    from fedprice.beliefs.posting import post
-
-    known = Beliefs.known(game.clients)
-    posted = post(
-        game.clients, known, bound=game.bound, budget=game.budget,
-        alpha_interval=measured.interval, cost_exponent=game.cost_exponent, lottery=False,
-    )  # fmt: skip
-    found = Outcome.from_prices(game, posted.prices, scheme="robust")
-    rows = _rows(found.to_frame(), measured, [])
-    (low, high), (loss, spend) = measured.interval, posted.worst or (0.0, 0.0)
-    summary = {
-        "num_clients": len(game.clients),
-        "budget": game.budget,
-        "spend": found.spend,
-        "largest_spend": spend,
-        "expected_loss": found.expected_loss,
-        "largest_loss": loss,
-        "mean_level": float(found.levels.mean()),
-        "multiplier": posted.multiplier,
-        "primal": posted.certificate.primal,
-        "dual": posted.certificate.dual,
-        "gap": posted.certificate.gap,
-        "alpha": game.bound.alpha,
-        "alpha_low": low,
-        "alpha_high": high,
-    }
-    delivery.send(
-        rows,
-        to_json=lambda: json_text(summary=summary, clients=rows),
-        to_screen=lambda: _robust_screen(found, posted, measured),
-        to_figure=posted.plot,
-    )
-
-
-def _robust_screen(found: Outcome, posted: Posted, measured: Calibration) -> RenderableType:
+def _robust_screen(answer: RobustAnswer) -> RenderableType:
     """Show prices that hold for every α in its interval, and what they bring."""
+    found, posted, measured = answer.outcome, answer.posted, answer.calibration
     (loss, most), budget = posted.worst or (0.0, 0.0), number(posted.budget)
     low, high = map(number, measured.interval)
     clients = found.game.clients
@@ -214,65 +154,22 @@ def _robust_screen(found: Outcome, posted: Posted, measured: Calibration) -> Ren
     )  # fmt: skip
 
 
-def _check_outside(outside: Outside | None, losses: Path | None, scheme: str) -> None:
-    """Refuse options that do not go together."""
-    if outside is not None and scheme != "equilibrium":
-        raise InputError("--outside prices by the equilibrium; leave out --scheme.")
-    if losses is not None and outside not in LOSSES:
-        raise InputError("--outside-losses needs --outside stay or --outside nothing.")
-    if outside is Outside.NOTHING and losses is None:
-        raise InputError(
-            "--outside nothing needs --outside-losses FILE with the columns client_id and own: by "
-            "how much the loss of each client's own model exceeds the optimum."
-        )
-
-
-def _losses(outside: Outside | None, path: Path | None, clients: Clients) -> dict[str, FloatArray]:
-    """Return the losses of a file by the name that `refusals` has for them, if one is given."""
+def _losses(outside: Outside | None, path: Path | None, clients: Clients) -> FloatArray | None:
+    """Return the losses of a file that an outside option needs, if one is given."""
     if outside is None or path is None:
-        return {}
-    name = LOSSES[outside]
-    return {name: read_losses(path, name, clients)}
+        return None
+    return read_losses(path, LOSSES[outside], clients)
 
 
-def _at_ends(
-    game: Game, outcome: Outcome, measured: Calibration, priced: Callable[[Game], Outcome]
-) -> list[Outcome]:
-    """Return the outcomes at both ends of α's interval, or none if prices are the same there."""
-    ends = [
-        priced(replace(game, bound=replace(game.bound, alpha=alpha))) for alpha in measured.interval
-    ]
-    same = all(np.allclose(end.prices, outcome.prices, rtol=1e-6, atol=0) for end in ends)
-    return [] if same else ends
-
-
-def _rows(rows: pl.DataFrame, measured: Calibration | None, ends: list[Outcome]) -> pl.DataFrame:
-    import polars as pl
-
-    if measured is not None and measured.norms == "updates":
-        rows = rows.rename({"grad_norm": "update_norm"})
-    for name, end in zip(("price_alpha_low", "price_alpha_high"), ends, strict=False):
-        if end.status is not Status.INFEASIBLE:
-            rows = rows.with_columns(pl.Series(name, end.prices))
-    return rows
-
-
-def _screen(
-    outcome: Outcome,
-    measured: Calibration | None,
-    ends: list[Outcome],
-    asked: Refusals | None,
-    *,
-    given: bool,
-) -> RenderableType:
+def _screen(answer: PriceAnswer, *, given: bool) -> RenderableType:
     """Show the outcome, how far prices depend on α, and who would have refused."""
     from rich.console import Group
 
-    parts: list[RenderableType] = [outcome]
-    if measured is not None:
-        parts.append(_over_alpha(outcome, measured, ends))
-    if asked is not None:
-        parts.append(_refusals(asked, given=given))
+    parts: list[RenderableType] = [answer.outcome]
+    if answer.calibration is not None:
+        parts.append(_over_alpha(answer.outcome, answer.calibration, answer.ends))
+    if answer.refusals is not None:
+        parts.append(_refusals(answer.refusals, given=given))
     return Group(*parts)
 
 
@@ -298,7 +195,7 @@ def _refusals(asked: Refusals, *, given: bool) -> Text:
     )
 
 
-def _over_alpha(outcome: Outcome, measured: Calibration, ends: list[Outcome]) -> RenderableType:
+def _over_alpha(outcome: Outcome, measured: Calibration, ends: Sequence[Outcome]) -> RenderableType:
     """Show how far prices depend on α."""
     from rich import box
     from rich.console import Group

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, json_text
+from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
+from fedprice.commands.respond import check_response
+from fedprice.commands.respond import respond as compute
 from fedprice.errors import InputError, precision_error
-from fedprice.game import LARGEST_EXPONENT, best_level, break_even, profit_at
 from fedprice.pricing.display import facts_table, number, safe
+from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,7 +53,7 @@ def respond(
 
     For a price, also below which price you would pay; for an offer, also what other levels earn.
     """
-    _check(cost=cost, value=value, exponent=exponent)
+    check_response(cost=cost, value=value, exponent=exponent)
     alone = {"--price": price, "--impact": impact, "--level-max": level_max}
     if offer is not None:
         if odd := [option for option, given in alone.items() if given is not None]:
@@ -62,58 +64,36 @@ def respond(
         raise InputError("give both --price and --impact, or --offer FILE.")
     if plot is not None:
         raise InputError("--plot draws the levels of an offer; give --offer FILE.")
-    level_max = 1.0 if level_max is None else level_max
-    _check(price=price, impact=impact, level_max=level_max)
-    _respond_to_price(price, cost, value, impact, exponent, level_max, Delivery(format=format_))
+    answer = compute(
+        price=price, impact=impact, cost=cost, value=value, exponent=exponent,
+        level_max=1.0 if level_max is None else level_max,
+    )  # fmt: skip
+    _respond_to_price(price, answer, joins=value * impact > 0, delivery=Delivery(format=format_))
 
 
 def _respond_to_price(
-    price: float,
-    cost: float,
-    value: float,
-    impact: float,
-    exponent: float,
-    level_max: float,
-    delivery: Delivery,
+    price: float, answer: dict[str, Any], *, joins: bool, delivery: Delivery
 ) -> None:
-    value_impact = value * impact
-    with np.errstate(all="ignore"):
-        level = float(best_level(price, cost, value_impact, exponent, level_max))
-    own_cost = cost * level**exponent
-    if not math.isfinite(level + own_cost):
-        raise precision_error("the best level")
-    profit = profit_at(level, price, cost, exponent)
-    answer = {
-        "level": level,
-        "payment": price * level,
-        "cost": own_cost,
-        "profit": profit,
-        "utility": profit - (value_impact * (1 / level - 1) if value_impact else 0.0),
-        "level_unpaid": float(best_level(0.0, cost, value_impact, exponent, level_max)),
-        "break_even_price": break_even(cost, value_impact, exponent, level_max),
-        "pays_below": 0.0 if value_impact else None,
-    }
-
     def screen() -> RenderableType:
-        unpaid = (
-            "stay away" if not value_impact else f"join at level {number(answer['level_unpaid'])}"
+        unpaid = f"join at level {number(answer['level_unpaid'])}" if joins else "stay away"
+        below = (
+            "0; you would join, and pay the server" if joins else "no price; you would stay away"
         )
-        pays = (
-            "0; you would join, and pay the server"
-            if value_impact
-            else "no price; you would stay away"
-        )
+        way = "from" if price < 0 else "to"
         return facts_table(
             f"answer to a price of {number(price)}",
             [
-                ("best level", f"{number(level)} of the rounds"),
-                ("payment", f"{number(abs(price * level))} {'from' if price < 0 else 'to'} you"),
-                ("cost", number(own_cost)),
+                ("best level", f"{number(answer['level'])} of the rounds"),
+                (
+                    "payment",
+                    f"{number(abs(answer['payment']))} {way} you",
+                ),
+                ("cost", number(answer["cost"])),
                 ("profit", f"{number(answer['profit'])} in money"),
                 ("utility", f"{number(answer['utility'])}, with what your absence costs the model"),
                 ("unpaid", f"at a price of 0 you would {unpaid}"),
                 ("break even", f"below {number(answer['break_even_price'])} cost exceeds payment"),
-                ("you pay below", pays),
+                ("you pay below", below),
             ],
         )
 
@@ -189,20 +169,3 @@ def _respond_to_offer(
             offer, conditions, cost=cost, value=value, cost_exponent=exponent
         ),
     )
-
-
-_RULES = {
-    "price": (math.isfinite, "a finite number"),
-    "cost": (lambda given: 0 < given < math.inf, "above 0"),
-    "value": (lambda given: 0 <= given < math.inf, "a finite number, at least 0"),
-    "impact": (lambda given: 0 <= given < math.inf, "a finite number, at least 0"),
-    "exponent": (lambda given: 1 < given <= LARGEST_EXPONENT, f"in (1, {LARGEST_EXPONENT:g}]"),
-    "level_max": (lambda given: 0 < given <= 1, "in (0, 1]"),
-}
-
-
-def _check(**options: float) -> None:
-    for name, given in options.items():
-        holds, rule = _RULES[name]
-        if not holds(given):
-            raise InputError(f"--{name.replace('_', '-')} must be {rule}; got {given}.")

@@ -10,9 +10,8 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.calibrate import numbers
-from fedprice.cli.console import Delivery, json_text
+from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
-from fedprice.cli.games import require_feasible, require_same
 from fedprice.cli.training import AggregatorName, Manner, ServerStepName, run_pilots
 from fedprice.cli.what import (
     WHAT,
@@ -23,10 +22,11 @@ from fedprice.cli.what import (
     extras_for,
     find_with_steps,
 )
-from fedprice.clients import LARGEST_WEIGHT
+from fedprice.clients import LARGEST_WEIGHT, require_same
+from fedprice.commands.feasible import require_feasible
 from fedprice.errors import InputError, nearest
 from fedprice.pricing.display import facts_table, number
-from fedprice.tables import number_column, read_table, text_column
+from fedprice.tables import json_text, number_column, read_table, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -74,6 +74,8 @@ def equilibrium(game: Game) -> Outcome:
 def solve_problem(problem: Problem, budget: float, start: float | None = None) -> Outcome:
     """Return the equilibrium under a budget, the search begun at a guess of u."""
     with np.errstate(all="ignore"):  # what overflows is refused for want of a proof
+        if np.isnan(problem.least_budget):
+            raise precision_error("equilibrium")
         tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(problem.least_budget))
         enough = problem.least_budget - tolerance
         if budget >= (problem.most_budget if problem.impact.size else enough):

@@ -1,4 +1,4 @@
-"""Posting prices in turn: a budget that is never exceeded.
+"""Sequential posting of prices, one client after another: a budget that is never exceeded.
 
 Prices that are posted all at once meet the budget in expectation. Posted one after another, each
 price is made for the money that is left: client n gets the price that it would have if the rest of
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from fedprice.pricing.outcome import Outcome
     from fedprice.tariff import Tariffs
 
-__all__ = ["InTurn"]
+__all__ = ["Sequential"]
 
 SHARES = (0.4, 0.6, 0.8, 1.0, 1.25, 1.6)  # of the budget, around which curves are refined
 DRAWS = 400  # from which expectations are estimated
 
 
 @dataclass(frozen=True, eq=False)
-class InTurn:
+class Sequential:
     """Prices posted one after another, the largest impact first.
 
     Attributes
@@ -54,7 +54,7 @@ class InTurn:
     >>> clients = fp.Clients(samples=[120, 900, 60], grad_norm=[1.2, 0.8, 2.0])
     >>> beliefs = fp.Beliefs.exponential(cost=40, value=4000)
     >>> posted = fp.post(clients, beliefs, bound=fp.Bound(alpha=3.3, rounds=1000), budget=20)
-    >>> outcome = posted.in_turn().answer(cost=[40, 30, 20], value=[0, 4000, 9000])
+    >>> outcome = posted.sequential().answer(cost=[40, 30, 20], value=[0, 4000, 9000])
     >>> outcome.spend <= 20
     True
     """

@@ -6,21 +6,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedprice.bound import Bound
-from fedprice.cli.console import InfeasibleError
-from fedprice.clients import LARGEST_WEIGHT, Clients
+from fedprice.clients import LARGEST_WEIGHT, Clients, require_same
+from fedprice.commands.price import losses_of
 from fedprice.errors import InputError, nearest
 from fedprice.game import Game
-from fedprice.pricing import Status
-from fedprice.pricing.display import infeasible_line
-from fedprice.tables import number_column, read_table
+from fedprice.tables import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.calibration import Calibration
-    from fedprice.pricing import Outcome
 
 __all__ = [
     "in_order",
@@ -29,19 +26,10 @@ __all__ = [
     "read_game",
     "read_losses",
     "read_terms",
-    "require_feasible",
-    "require_same",
 ]
 
-LOSS_COLUMNS = {
-    "client_id": "the clients' ids",
-    "without": "by how much the loss of the best model without each client's data exceeds the "
-    "optimum",
-    "own": "by how much the loss of each client's own model exceeds the optimum",
-}
 OWN = ("client_id", "class", "cost", "value", "level_min", "level_max")
 MEASURED = ("samples", "weight", "grad_norm", "grad_norm_max", "update_norm")
-MOST_NAMED = 5
 
 
 def read_game(
@@ -154,28 +142,11 @@ def read_losses(path: Path, name: str, clients: Clients) -> FloatArray:
 
     The file has the columns `client_id` and `without` or `own`, or both.
     """
-    import polars as pl
-
-    frame = read_table(path)
-    for column in frame.columns:
-        if column not in LOSS_COLUMNS:
-            raise InputError(f"{path}: unknown column {column!r}. {nearest(column, LOSS_COLUMNS)}")
-    for column in ("client_id", name):
-        if column not in frame.columns:
-            raise InputError(
-                f"{path}: there is no column {column!r}; the columns are "
-                f"{', '.join(frame.columns)}. Add {LOSS_COLUMNS[column]}."
-            )
-    given = frame["client_id"].cast(pl.String).fill_null("").to_list()
-    if len(set(given)) < len(given):
-        raise InputError(f"{path}: client ids must be distinct.")
-    require_same(path, given, clients.ids.tolist(), "the table of clients")
     try:
-        numbers = number_column(frame[name])
+        return losses_of(read_table(path), name, clients)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    at = {client: row for row, client in enumerate(given)}
-    return numbers[[at[client] for client in clients.ids]]
+        text = str(error)
+        raise InputError(text if str(path) in text else f"{path}: {text}") from error
 
 
 def in_order(path: Path, clients: Clients, ids: Sequence[str], whose: str) -> Clients:
@@ -189,31 +160,3 @@ def in_order(path: Path, clients: Clients, ids: Sequence[str], whose: str) -> Cl
     if clients.classes is not None:
         columns["classes"] = clients.classes
     return Clients(ids=list(ids), **{name: column[rows] for name, column in columns.items()})
-
-
-def require_same(path: Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:
-    """Refuse a file that has not just the clients that are known."""
-    unknown, missing = set(given) - set(known), set(known) - set(given)
-    if unknown:
-        raise InputError(
-            f"{path} has {_named(name for name in given if name in unknown)}, which {whose} does "
-            "not have."
-        )
-    if missing:
-        raise InputError(
-            f"{path} lacks {_named(name for name in known if name in missing)} of {whose}; add a "
-            "row for each."
-        )
-
-
-def _named(ids: Iterable[str]) -> str:
-    names = list(dict.fromkeys(ids))
-    shown = ", ".join(map(repr, names[:MOST_NAMED]))
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{'client' if len(names) == 1 else 'clients'} {shown}{more}"
-
-
-def require_feasible(outcome: Outcome) -> None:
-    """End with a clear line, and exit code 3, if the budget does not suffice."""
-    if outcome.status is Status.INFEASIBLE:
-        raise InfeasibleError(infeasible_line(outcome))

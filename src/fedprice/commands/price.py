@@ -1,0 +1,242 @@
+"""What `fedprice price` computes: what to offer each client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.beliefs.refusals import Outside, refusals
+from fedprice.clients import require_same
+from fedprice.commands.feasible import require_feasible, with_norms_named
+from fedprice.errors import InputError, nearest
+from fedprice.pricing import Outcome, Status, solve
+from fedprice.tables import json_text, number_column, text_column
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+
+    from fedprice.arrays import FloatArray
+    from fedprice.beliefs.posted import Posted
+    from fedprice.beliefs.refusals import Refusals
+    from fedprice.calibration import Calibration
+    from fedprice.clients import Clients
+    from fedprice.game import Game
+
+__all__ = [
+    "LOSSES",
+    "PriceAnswer",
+    "RobustAnswer",
+    "check_outside",
+    "losses_of",
+    "price",
+    "price_robust",
+]
+
+LOSS_COLUMNS = {
+    "client_id": "the clients' ids",
+    "without": "by how much the loss of the best model without each client's data exceeds the "
+    "optimum",
+    "own": "by how much the loss of each client's own model exceeds the optimum",
+}
+LOSSES = {Outside.STAY: "without", Outside.NOTHING: "own"}  # the column that each option needs
+
+
+@dataclass(frozen=True, eq=False)
+class PriceAnswer:
+    """What `fedprice price` answers.
+
+    Attributes
+    ----------
+    outcome
+        The prices.
+    calibration
+        Where α and the norms are from, if they were measured.
+    ends
+        The outcomes at both ends of α's interval; none if prices are the same there.
+    refusals
+        Who would refuse the equilibrium's prices, if that was asked.
+    """
+
+    outcome: Outcome
+    calibration: Calibration | None = None
+    ends: Sequence[Outcome] = ()
+    refusals: Refusals | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return the outcome in numbers, with α."""
+        summary = self.outcome.summary() | {"alpha": self.outcome.game.bound.alpha}
+        if self.calibration is not None:
+            low, high = self.calibration.interval
+            summary |= {"alpha_low": low, "alpha_high": high, "norms": self.calibration.norms}
+        return summary if self.refusals is None else summary | self.refusals.summary()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per client."""
+        import polars as pl
+
+        rows = (self.outcome if self.refusals is None else self.refusals).to_frame()
+        rows = with_norms_named(rows, self.calibration)
+        for name, end in zip(("price_alpha_low", "price_alpha_high"), self.ends, strict=False):
+            if end.status is not Status.INFEASIBLE:
+                rows = rows.with_columns(pl.Series(name, end.prices))
+        return rows
+
+    def to_json(self) -> str:
+        """Return summary and clients as one JSON object."""
+        return json_text(summary=self.summary(), clients=self.to_frame())
+
+
+def check_outside(outside: Outside | None, scheme: str, *, losses: bool) -> None:
+    """Refuse options about refusing that do not go together."""
+    if outside is not None and scheme != "equilibrium":
+        raise InputError("--outside prices by the equilibrium; leave out --scheme.")
+    if losses and outside not in LOSSES:
+        raise InputError("--outside-losses needs --outside stay or --outside nothing.")
+    if outside is Outside.NOTHING and not losses:
+        raise InputError(
+            "--outside nothing needs --outside-losses FILE with the columns client_id and own: by "
+            "how much the loss of each client's own model exceeds the optimum."
+        )
+
+
+def losses_of(frame: pl.DataFrame, name: str, clients: Clients) -> FloatArray:
+    """Return a column of losses outside the federation, in the order of the clients.
+
+    The table has the columns `client_id` and `without` or `own`, or both.
+    """
+    for column in frame.columns:
+        if column not in LOSS_COLUMNS:
+            raise InputError(f"unknown column {column!r}. {nearest(column, LOSS_COLUMNS)}")
+    for column in ("client_id", name):
+        if column not in frame.columns:
+            raise InputError(
+                f"there is no column {column!r}; the columns are {', '.join(frame.columns)}. Add "
+                f"{LOSS_COLUMNS[column]}."
+            )
+    given = text_column(frame["client_id"]).tolist()
+    if len(set(given)) < len(given):
+        raise InputError("client ids must be distinct.")
+    require_same("the table of losses", given, clients.ids.tolist(), "the table of clients")
+    numbers, at = number_column(frame[name]), {client: row for row, client in enumerate(given)}
+    return numbers[[at[client] for client in clients.ids]]
+
+
+def price(
+    game: Game,
+    *,
+    scheme: str = "equilibrium",
+    calibration: Calibration | None = None,
+    outside: Outside | None = None,
+    losses: FloatArray | None = None,
+) -> PriceAnswer:
+    """Price clients, by prices that none refuses if `outside` says what refusing means.
+
+    Parameters
+    ----------
+    game
+        The clients under a budget.
+    scheme
+        How to price.
+    calibration
+        Where the game's α is from; prices at both ends of its interval are then looked at, too.
+    outside
+        What a client has that refuses.
+    losses
+        The losses that `outside` needs (`LOSSES`), one per client.
+
+    Raises
+    ------
+    InfeasibleError
+        If the budget does not suffice.
+    """
+
+    def refused(unconstrained: Outcome) -> Refusals | None:
+        if outside is None or unconstrained.status is Status.INFEASIBLE:
+            return None
+        given = {} if losses is None else {LOSSES[outside]: losses}
+        return refusals(unconstrained, outside, **given)
+
+    def priced(game: Game) -> Outcome:
+        found = solve(game, scheme)
+        asked = refused(found)
+        return found if asked is None else asked.respected
+
+    outcome = solve(game, scheme)
+    require_feasible(outcome)
+    asked = refused(outcome)
+    if asked is not None:
+        outcome = asked.respected
+        # The floors of `game` are what a user can lower.
+        require_feasible(replace(outcome, game=game, scheme=f"--outside {outside}"))
+    ends = [] if calibration is None else _at_ends(game, outcome, calibration, priced)
+    return PriceAnswer(outcome, calibration, ends, asked)
+
+
+def _at_ends(
+    game: Game, outcome: Outcome, measured: Calibration, priced: Callable[[Game], Outcome]
+) -> list[Outcome]:
+    """Return the outcomes at both ends of α's interval, or none if prices are the same there."""
+    ends = [
+        priced(replace(game, bound=replace(game.bound, alpha=alpha))) for alpha in measured.interval
+    ]
+    same = all(np.allclose(end.prices, outcome.prices, rtol=1e-6, atol=0) for end in ends)
+    return [] if same else ends
+
+
+@dataclass(frozen=True, eq=False)
+class RobustAnswer:
+    """What `fedprice price --robust` answers: prices that keep the budget for every α."""
+
+    posted: Posted
+    game: Game
+    calibration: Calibration
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """What the clients answer at the α that was measured."""
+        return Outcome.from_prices(self.game, self.posted.prices, scheme="robust")
+
+    def summary(self) -> dict[str, Any]:
+        """Return the prices in numbers, with the largest loss and spend over α's interval."""
+        (low, high), (loss, spend) = self.calibration.interval, self.posted.worst or (0.0, 0.0)
+        return {
+            "num_clients": len(self.game.clients),
+            "budget": self.game.budget,
+            "spend": self.outcome.spend,
+            "largest_spend": spend,
+            "expected_loss": self.outcome.expected_loss,
+            "largest_loss": loss,
+            "mean_level": float(self.outcome.levels.mean()),
+            "multiplier": self.posted.multiplier,
+            "primal": self.posted.certificate.primal,
+            "dual": self.posted.certificate.dual,
+            "gap": self.posted.certificate.gap,
+            "alpha": self.game.bound.alpha,
+            "alpha_low": low,
+            "alpha_high": high,
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per client."""
+        return with_norms_named(self.outcome.to_frame(), self.calibration)
+
+    def to_json(self) -> str:
+        """Return summary and clients as one JSON object."""
+        return json_text(summary=self.summary(), clients=self.to_frame())
+
+
+def price_robust(game: Game, calibration: Calibration) -> RobustAnswer:
+    """Price clients so that the budget is kept for every α in the calibration's interval."""
+    from fedprice.beliefs.beliefs import Beliefs
+    from fedprice.beliefs.posting import post as post_tariffs
+
+    posted = post_tariffs(
+        game.clients, Beliefs.known(game.clients), bound=game.bound, budget=game.budget,
+        alpha_interval=calibration.interval, cost_exponent=game.cost_exponent, lottery=False,
+    )  # fmt: skip
+    return RobustAnswer(posted, game, calibration)
