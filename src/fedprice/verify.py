@@ -38,6 +38,7 @@ __all__ = [
     "VerificationError",
     "check_entries",
     "check_export",
+    "check_next",
     "check_signed",
     "delivery_correction",
     "describe",
@@ -1168,17 +1169,8 @@ def check_entries(
     books = Books(valid=valid)
     kept = list(receipts)
     books.wanted = {(m["run"], m["round"], m["client"]) for m in kept if m["kind"] == "Receipt"}
-    for number, entry in enumerate(entries, start=1):
-        where = f"entry {number}"
-        try:
-            where = f"{where} ({entry_title(entry['content']):.{LONGEST_NAME}})"
-            check_entry(books, entry, number)
-        except VerificationError as error:
-            raise VerificationError(f"{where}: {_plain(str(error))}") from None
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-            raise VerificationError(f"{where} is not of the form of an entry.") from None
-        except RecursionError:
-            raise VerificationError(f"{where} is not of the form of an entry.") from None
+    for entry in entries:
+        check_next(books, entry)
     if not books.hashes:
         raise VerificationError("there is no entry.")
     for head in heads:
@@ -1188,6 +1180,21 @@ def check_entries(
             )
     _check_kept(books, kept)
     return books
+
+
+def check_next(books: Books, entry: dict[str, Any]) -> None:
+    """Check the next entry of a ledger, and enter it; an error says which one it is."""
+    number = len(books.hashes) + 1
+    where = f"entry {number}"
+    try:
+        where = f"{where} ({entry_title(entry['content']):.{LONGEST_NAME}})"
+        check_entry(books, entry, number)
+    except VerificationError as error:
+        raise VerificationError(f"{where}: {_plain(str(error))}") from None
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+        raise VerificationError(f"{where} is not of the form of an entry.") from None
+    except RecursionError:
+        raise VerificationError(f"{where} is not of the form of an entry.") from None
 
 
 def check_entry(books: Books, entry: dict[str, Any], number: int) -> None:

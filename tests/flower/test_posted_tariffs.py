@@ -167,7 +167,7 @@ def test_whose_value_or_class_is_not_known_is_made_no_offer() -> None:
 def test_a_menu_with_more_rows_than_an_offer_holds_is_not_offered() -> None:
     many = Beliefs(cost=np.arange(1.0, 301.0), value=0.0, weight=np.full(300, 1 / 300))
     ours = pricing(form="menu", values=dict.fromkeys(NAMES, 0.0), beliefs=many)
-    with pytest.raises(InputError, match=r"1 to 256 blocks .* got 308\. Use beliefs with fewer"):
+    with pytest.raises(InputError, match=r"1 to 256 blocks .* got 316\. Use beliefs with fewer"):
         ours(profiles(), FIRST)
 
 
@@ -254,7 +254,7 @@ def test_offers_in_turn_never_cost_more_than_the_budget() -> None:
     ledger.use_key(strategy(ledger).key)
     ledger.deposit("treasury", int(BUDGET * MICRO), "grant")
     own = run(pricing(sequential=True), ledger, fund=False)
-    expected = posted().in_turn().answer(cost=COST, value=VALUE)
+    expected = posted().sequential().answer(cost=COST, value=VALUE)
     assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
     assert own.budget == BUDGET * MICRO
     assert sum(c.payment for c in own.clients.values()) <= BUDGET * MICRO
@@ -302,7 +302,7 @@ class Silent(InProcessGrid):
 
 
 def test_whoever_does_not_answer_in_turn_costs_nothing() -> None:
-    order = posted().in_turn().order.tolist()
+    order = posted().sequential().order.tolist()
     ledger, ours = Ledger("sqlite://"), pricing(sequential=True)
     grid = Silent(client_app(client=cheap), 4)
     first = order[0]
@@ -338,7 +338,7 @@ def test_a_restart_goes_on_with_offers_in_turn(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(Bargain, "offer_next", after)
     own = run(ours, ledger)
     assert (own.attempts, set(own.clients)) == (1, set(NAMES))
-    expected = posted().in_turn().answer(cost=COST, value=VALUE)
+    expected = posted().sequential().answer(cost=COST, value=VALUE)
     assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
 
 
@@ -346,7 +346,7 @@ def test_an_answer_that_comes_after_a_restart_does_not_exceed_the_budget(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its money was offered to others when it did not come, so new offers are made."""
-    order = posted().in_turn().order.tolist()
+    order = posted().sequential().order.tolist()
     ledger, ours, close = Ledger("sqlite://"), pricing(sequential=True), Bargain.close
     grid = Silent(client_app(client=cheap), 4)
     grid.silent = sorted(grid.get_node_ids())[order[0]]

@@ -32,6 +32,24 @@ def test_false_alarms_at_most_alpha(two_sided: bool, level: float) -> None:
     assert alarms(honest, honest, 300, seed=1, two_sided=two_sided) <= 0.05 + 4 * 0.00154
 
 
+@pytest.mark.parametrize("how", [{}, {"two_sided": True}, {"tolerance": 0.1}])
+def test_counts_are_as_good_as_the_rounds_they_count(how: dict[str, float]) -> None:
+    """Also of clients that always or never join, and of those that must join every round."""
+    rng = np.random.default_rng(1)
+    levels = np.array([0.02, 0.3, 0.3, 0.3, 0.9, 1.0, 1.0])
+    joins = rng.random((50, levels.size)) < levels
+    joins[:, 2], joins[:, 3], joins[7, 6] = True, False, False
+    one, all_ = LevelAudit(levels, **how), LevelAudit(levels, **how)  # type: ignore[arg-type]
+    for own in joins:
+        one.observe(own)
+    all_.observe_counts(joins[:20].sum(axis=0), 20)
+    all_.observe_counts(joins[20:].sum(axis=0), 30)
+    assert all_.rounds == one.rounds == 50
+    np.testing.assert_allclose(all_.log_evidence, one.log_evidence, rtol=1e-12)
+    with pytest.raises(InputError, match="between 0 and 3"):
+        all_.observe_counts(np.full(levels.size, 4), 3)
+
+
 def test_false_alarms_with_a_tolerance_on_both_sides() -> None:
     """Honest clients without any dropouts, and with as many as are tolerated."""
     declared = np.full(10_000, 0.5)

@@ -31,10 +31,10 @@ def tiny_task() -> Task:
     )
 
 
-def spends(posted: fp.Posted, runs: int, *, in_turn: bool = False) -> np.ndarray:
+def spends(posted: fp.Posted, runs: int, *, sequential: bool = False) -> np.ndarray:
     """What markets pay whose clients have types that are drawn from the beliefs."""
     ledger, task, rng = Ledger("sqlite://"), tiny_task(), np.random.default_rng(1)
-    found, turns = [], posted.in_turn() if in_turn else None
+    found, turns = [], posted.sequential() if sequential else None
     for n in range(runs):
         cost, value = posted.beliefs.draw(CLIENTS, rng)
         if posted.form == "menu":
@@ -82,9 +82,9 @@ def test_what_is_paid_is_what_was_promised(form: str, runs: int) -> None:
 
 def test_in_turn_the_budget_is_never_exceeded() -> None:
     posted = fp.post(CLIENTS, BELIEFS, bound=BOUND, budget=BUDGET, lottery=False)
-    paid = spends(posted, RUNS, in_turn=True)
+    paid = spends(posted, RUNS, sequential=True)
     assert paid.max() <= BUDGET + 1e-5
-    turns = posted.in_turn()  # whose expectation is itself an estimate, from 400 draws
+    turns = posted.sequential()  # whose expectation is itself an estimate, from 400 draws
     error = turns.spend_std * np.sqrt(1 / RUNS + 1 / 400)
     assert abs(paid.mean() - turns.expected_spend) < 4 * error
 

@@ -12,9 +12,8 @@ import typer
 from fedprice.bound import Bound
 from fedprice.cli import options
 from fedprice.cli.beliefs import SOURCE, TYPES, Blocks, Form, MeanCost, MeanValue, read_beliefs
-from fedprice.cli.console import Delivery, StoppedError, json_text, stderr
+from fedprice.cli.console import Delivery, StoppedError, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
-from fedprice.cli.games import in_order, read_terms, require_feasible
 from fedprice.cli.progress import rounds_bar
 from fedprice.cli.summaries import summary_table
 from fedprice.cli.training import (
@@ -42,9 +41,12 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
+from fedprice.commands.feasible import require_feasible
+from fedprice.commands.games import in_order, read_terms
 from fedprice.errors import InputError
 from fedprice.game import Game
 from fedprice.pricing import find_schemes
+from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     from fedprice.beliefs.beliefs import Beliefs
@@ -350,6 +352,7 @@ def _markets(
                         delivery=delivery,
                         clock=clock,
                         progress=progress,
+                        metrics=True,
                     )
                     for seed in range(seeds)
                 ]

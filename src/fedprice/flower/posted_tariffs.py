@@ -237,7 +237,7 @@ class PostedTariffs:
 
 def _turns(posted: Posted, share: Fraction) -> Turns:
     """Return how to post prices in turn, for a share of a run's rounds."""
-    turns = posted.in_turn()
+    turns = posted.sequential()
     paid = turns.order.tolist()
     # Whoever has no impact is asked last, and for nothing.
     order = [*paid, *sorted(set(range(len(posted.clients))) - set(paid))]

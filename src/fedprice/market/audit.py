@@ -19,7 +19,7 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice.arrays import FloatArray, IntArray
 
 
 __all__ = ["LevelAudit"]
@@ -84,6 +84,27 @@ class LevelAudit:
         self._log += np.where(joined, self._on_join, self._on_miss)
         self._proven |= self._sure & ~joined
         self.rounds += 1
+
+    def observe_counts(self, joined: IntArray, rounds: int) -> None:
+        """Take in several rounds at once: how often each client joined in them.
+
+        The evidence after them depends on nothing else.
+
+        Examples
+        --------
+        >>> audit = LevelAudit(np.array([0.5, 0.5]))
+        >>> audit.observe_counts(np.array([20, 0]), rounds=20)
+        >>> audit.suspects(alpha=0.01)
+        array([1])
+        """
+        joined = np.asarray(joined, np.int64)
+        if joined.shape != self.levels.shape or not ((joined >= 0) & (joined <= rounds)).all():
+            raise InputError(f"`joined` must lie between 0 and {rounds}, one per client.")
+        with np.errstate(invalid="ignore"):  # never × what is impossible
+            for count, each in ((joined, self._on_join), (rounds - joined, self._on_miss)):
+                self._log += np.where(count > 0, count * each, 0.0)
+        self._proven |= self._sure & (joined < rounds)
+        self.rounds += rounds
 
     @property
     def log_evidence(self) -> FloatArray:

@@ -70,8 +70,10 @@ def append(
         add_postings(connection, row["number"], lines, ids)
 
 
-def chain(connection: Connection, run: str | None = None, after: int = 0) -> Iterator[Entry]:
-    """Yield all entries after some, or those of a run, the first one first."""
+def chain(
+    connection: Connection, run: str | None = None, after: int = 0, until: int | None = None
+) -> Iterator[Entry]:
+    """Yield all entries after some and until one, or those of a run, the first one first."""
     query = sa.select(entries.c.number, entries.c.content, entries.c.hash, entries.c.signature)
     lines = sa.select(postings.c.entry, accounts.c.name, postings.c.amount).join(
         accounts, accounts.c.id == postings.c.account, isouter=True
@@ -83,6 +85,9 @@ def chain(connection: Connection, run: str | None = None, after: int = 0) -> Ite
     if after:
         query = query.where(entries.c.number > after)
         lines = lines.where(postings.c.entry > after)
+    if until is not None:
+        query = query.where(entries.c.number <= until)
+        lines = lines.where(postings.c.entry <= until)
     posted = connection.execute(lines.order_by(postings.c.entry, postings.c.line))
     line = next(posted, None)
     for number, content, hash_, signature in connection.execute(query.order_by(entries.c.number)):

@@ -177,13 +177,19 @@ class Database:
         As SQLAlchemy names it, or the path of an SQLite file.
     create
         Whether to create what is not there.
+    read_only
+        Whether nothing may be written, not even by SQLite itself: a connection that can write moves
+        the log into the file when it is closed. Nothing is created then, either.
     timeout
         Seconds to wait for other writers, and for a connection; on PostgreSQL a statement that
         writes may take twice as long.
     """
 
-    def __init__(self, url: str, *, create: bool = True, timeout: float = 30.0) -> None:
-        self._engine, self.name = _engine(url, create, timeout)
+    def __init__(
+        self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 30.0
+    ) -> None:
+        create = create and not read_only
+        self._engine, self.name = _engine(url, create, read_only, timeout)
         self._timeout = timeout
         try:
             with self._explained():
@@ -234,7 +240,9 @@ class Database:
         """Begin a transaction that sees one state of the whole database."""
         with self._explained(), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":
-                connection = connection.execution_options(isolation_level="REPEATABLE READ")
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
             with connection.begin():
                 yield connection
 
@@ -247,6 +255,19 @@ class Database:
             finally:
                 target.close()
                 source.close()
+
+    def last_written(self) -> float | None:
+        """Return when an SQLite file was last written, in seconds since 1970; None if unknown."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        try:
+            written = [Path(self.name).stat().st_mtime]
+            log = Path(f"{self.name}-wal")
+            if log.is_file() and (found := log.stat()).st_size:  # readers create an empty one
+                written.append(found.st_mtime)
+            return max(written)
+        except OSError:
+            return None
 
     def dump_command(self, path: Path) -> str | None:
         """Return the command that copies a database on PostgreSQL; None for SQLite."""
@@ -286,7 +307,11 @@ class Database:
         with self._engine.connect() as connection, connection.begin():
             if self._schema(connection) == SCHEMA:
                 return
-        if self._engine.dialect.name == "sqlite" and create:
+        if not create:
+            raise NoLedgerError(
+                f"{self.name} holds no ledger; create one with: fedprice ledger open URL"
+            )
+        if self._engine.dialect.name == "sqlite":
             raw = self._engine.raw_connection()  # outside a transaction
             (_, _, path), *_ = raw.cursor().execute("PRAGMA database_list").fetchall()
             if path:  # a new ledger, in whatever file: its log gets the same permissions
@@ -298,10 +323,6 @@ class Database:
             if self._engine.dialect.name == "postgresql":
                 connection.execute(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK).select())
             if self._schema(connection) is None:  # another process may have been faster
-                if not create:
-                    raise NoLedgerError(
-                        f"{self.name} holds no ledger; create one with: fedprice ledger open URL"
-                    )
                 self._upgrade(connection)
             self._commit(connection, transaction)
 
@@ -400,7 +421,7 @@ class Database:
             raise LedgerError(f"{self.name} does not work: {reason}.") from self._cause(error)
 
 
-def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
+def _engine(url: str, create: bool, read_only: bool, timeout: float) -> tuple[Engine, str]:
     if not url:
         raise InputError("a ledger needs a name; try sqlite:///market.db.")
     try:
@@ -408,10 +429,12 @@ def _engine(url: str, create: bool, timeout: float) -> tuple[Engine, str]:
         kind = address.get_backend_name()
         settings: dict[str, Any] = {}
         if kind == "sqlite":
-            address, name = _sqlite(address.set(drivername="sqlite"), create)
+            address, name = _sqlite(address.set(drivername="sqlite"), create, read_only)
             settings = {"connect_args": {"check_same_thread": False, "timeout": timeout}}
             if address.database in (None, "", ":memory:"):
                 settings["poolclass"] = sa.pool.StaticPool
+            elif read_only and not address.query.get("uri"):
+                settings = _reader(Path(address.database), timeout)
         elif kind == "postgresql":
             require("psycopg", "postgres")
             address = address.set(drivername="postgresql+psycopg")
@@ -492,11 +515,13 @@ def masked(url: str) -> str:
     return scheme + mark + re.sub(":.*@", ":***@", rest)
 
 
-def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
+def _sqlite(address: Any, create: bool, read_only: bool) -> tuple[Any, str]:
     """Return where an SQLite file is, checked, and its name for messages."""
     if address.database in (None, "", ":memory:"):
         return address, "the ledger in memory"
     if address.query.get("uri"):
+        if read_only:
+            address = address.update_query_dict({"mode": "ro"})
         return address, address.database
     if re.search(":.*@", address.database):  # a mistyped URL, which may hold a password
         raise InputError(
@@ -513,10 +538,11 @@ def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
         )
     if path.exists() and not os.access(path, os.R_OK):
         raise InputError(f"cannot read {path}; check its permissions.")
+    if read_only:
+        return address, str(path)
     if not create and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)):
-        # A reader needs no files beside a database that nobody can write, except for its log.
         query = {"mode": "ro", "uri": "true"}
-        if not Path(f"{path}-wal").exists():
+        if _is_fixed(path):
             query["immutable"] = "1"
         return address.set(database=f"file:{quote(str(path))}", query=query), str(path)
     try:  # SQLite would let everybody read the file, as far as the umask does
@@ -528,6 +554,24 @@ def _sqlite(address: Any, create: bool) -> tuple[Any, str]:
     except OSError as error:
         raise InputError(f"cannot create {path}: {error.strerror}.") from error
     return address, str(path)
+
+
+def _reader(path: Path, timeout: float) -> dict[str, Any]:
+    """Return how an SQLite file is opened anew for every read, without any right to write."""
+
+    def connect() -> sqlite3.Connection:
+        address = f"file:{quote(str(path))}?mode=ro"
+        if _is_fixed(path):
+            address += "&immutable=1"
+        return sqlite3.connect(address, timeout, check_same_thread=False, uri=True)
+
+    return {"creator": connect, "poolclass": sa.pool.NullPool}
+
+
+def _is_fixed(path: Path) -> bool:
+    """Return whether a reader needs no files beside a database, since nobody here can write it."""
+    writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
+    return not writable and not Path(f"{path}-wal").exists()
 
 
 def _definitions(connection: Connection) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ __all__ = [
     "read_key",
     "read_public_key",
     "read_public_keys",
+    "simulation_key",
     "write_keys",
     "write_missing_keys",
 ]
@@ -100,3 +102,8 @@ def read_public_keys(folder: Path) -> dict[str, bytes]:
     if not found:
         raise InputError(f"there are no keys client-NAME.pub in {folder}.")
     return found
+
+
+def simulation_key(whose: str) -> SigningKey:
+    """Return a key that everybody can compute: for simulations only."""
+    return SigningKey(hashlib.sha256(f"fedprice simulation\0{whose}".encode()).digest())

@@ -24,6 +24,7 @@ from fedprice.market.database import (
     DamagedError,
     Database,
     LedgerError,
+    NoLedgerError,
     NoRunError,
     accounts,
     entries,
@@ -125,6 +126,8 @@ class Ledger:
         What its money is, such as EUR: of a new ledger, or what an old one must have.
     create
         Whether to create what is not there.
+    read_only
+        Whether to open it for reading alone, which leaves its file as it is and creates nothing.
     timeout
         Seconds to wait for other writers.
     key
@@ -155,6 +158,7 @@ class Ledger:
         *,
         unit: str | None = None,
         create: bool = True,
+        read_only: bool = False,
         timeout: float = 30.0,
         key: SigningKey | None = None,
         identity: str | None = None,
@@ -163,14 +167,14 @@ class Ledger:
             require_unit(unit)
         if identity is not None:
             require_digest("identity", identity)
-        self._database = Database(url, create=create, timeout=timeout)
+        self._database = Database(url, create=create, read_only=read_only, timeout=timeout)
         self.name = self._database.name
         self._ids: dict[str, int] = {}
         self._books = _new_books()
         self._lock = threading.RLock()
         self._key = key
         try:
-            self._begin(unit, identity)
+            self._begin(unit, identity, read_only)
             if key is not None:
                 self.use_key(key)
         except FedpriceError:
@@ -181,9 +185,11 @@ class Ledger:
         """Let go of the database."""
         self._database.close()
 
-    def _begin(self, unit: str | None, identity: str | None) -> None:
+    def _begin(self, unit: str | None, identity: str | None, read_only: bool) -> None:
         """Write the first entry, or read it; refuse another unit or identity."""
         if (begun := self.find("begin")) is None:
+            if read_only:
+                raise NoLedgerError(f"{self.name} holds no ledger yet.")
             content = {
                 "format": FORMAT,
                 "ledger": identity or random_bytes.token_hex(32),
@@ -714,16 +720,23 @@ class Ledger:
         """
         return self._verified(heads, None)
 
-    def verified(self) -> tuple[Books, list[Entry]]:
-        """Verify, and return what is there with the entries of that very moment."""
-        kept: list[Entry] = []
-        return self._verified((), kept), kept
+    def verified(self, part: Callable[[Entry], Entry] | None = None) -> tuple[Books, list[Entry]]:
+        """Verify, and return what is there with the entries of that very moment.
 
-    def _verified(self, heads: Sequence[str], kept: list[Entry] | None) -> Books:
+        Parameters
+        ----------
+        part
+            Returns what to keep of an entry; by default all of it.
+        """
+        kept: list[Entry] = []
+        keep = kept.append if part is None else lambda entry: kept.append(part(entry))
+        return self._verified((), keep), kept
+
+    def _verified(self, heads: Sequence[str], keep: Callable[[Entry], object] | None) -> Books:
         from fedprice.market.inspection import inspect
 
         with self._reading() as connection:
-            return inspect(self._database, connection, heads, kept)
+            return inspect(self._database, connection, heads, keep)
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

@@ -22,6 +22,7 @@ __all__ = [
     "level_units",
     "micro_units",
     "money",
+    "money_text",
     "price_units",
     "whole_payments",
 ]
@@ -51,6 +52,18 @@ def money(units: int) -> Decimal:
     (Decimal('-1.500000'), '0.250000')
     """
     return Decimal(units).scaleb(-6)
+
+
+def money_text(units: int) -> str:
+    """Return micro-units as people write money: exactly, with two decimals or as many as it takes.
+
+    Examples
+    --------
+    >>> money_text(6_400_000), money_text(-1_234_567_890_123)
+    ('6.40', '-1,234,567.890123')
+    """
+    whole, decimals = f"{money(units):,}".split(".")
+    return f"{whole}.{decimals.rstrip('0').ljust(2, '0')}"
 
 
 def level_units(level: float) -> int:

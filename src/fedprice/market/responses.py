@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,20 +13,34 @@ import polars as pl
 
 from fedprice.errors import InputError
 from fedprice.market.agreement import conditions_of
+from fedprice.market.canonical import canonical_text
+from fedprice.market.chain import find
+from fedprice.market.database import Database
 from fedprice.market.messages import RefusedError, Signed
-from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Conditions, Offer, chosen_level, run_tariffs
+from fedprice.market.money import LEVEL_ONE, money_text
+from fedprice.market.offers import FOREVER, Conditions, Offer, chosen_level, run_tariffs
 from fedprice.plots import COLORS, new_figure
 from fedprice.verify import LONGEST_LINE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+    from typing import Any, BinaryIO
 
     from matplotlib.figure import Figure
+    from sqlalchemy import Connection
 
     from fedprice.arrays import FloatArray
 
-__all__ = ["draw_levels", "earnings", "levels_shown", "read_offer"]
+__all__ = [
+    "draw_levels",
+    "earnings",
+    "last_offer",
+    "levels_shown",
+    "offer_in_words",
+    "offer_made",
+    "read_offer",
+]
 
 STEPS = 10  # levels of a table, besides the ends of as many blocks
 
@@ -34,33 +51,123 @@ def read_offer(path: Path) -> tuple[Offer, Conditions]:
     Each line is JSON with `content`, `signature` and `key`, as a `Client` with `receipts` keeps
     them and `fedprice verify --receipts` takes them.
     """
-    offers, conditions = [], {}
     try:
         with path.open("rb") as file:
-            for line in iter(lambda: file.readline(LONGEST_LINE), b""):
-                stored = json.loads(line)
-                text, signature, key = (stored[name] for name in ("content", "signature", "key"))
-                signed = Signed(text.encode(), bytes.fromhex(signature), bytes.fromhex(key))
-                kind = json.loads(text)["kind"]
-                if kind == "Offer":
-                    offers.append(signed)
-                elif kind == "Conditions":
-                    conditions[signed.hash] = text
+            return last_offer(file, str(path))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
+
+
+def last_offer(file: BinaryIO, name: str) -> tuple[Offer, Conditions]:
+    """Return what `read_offer` does, from an open file; errors call it by its name."""
+    offers, conditions = [], {}
+    try:
+        for line in iter(lambda: file.readline(LONGEST_LINE), b""):
+            stored = json.loads(line)
+            text, signature, key = (stored[part] for part in ("content", "signature", "key"))
+            signed = Signed(text.encode(), bytes.fromhex(signature), bytes.fromhex(key))
+            kind = json.loads(text)["kind"]
+            if kind == "Offer":
+                offers.append(signed)
+            elif kind == "Conditions":
+                conditions[signed.hash] = text
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{path} is not a file of receipts, as clients with `receipts` keep it."
+            f"{name} is not a file of receipts, as clients with `receipts` keep it."
         ) from error
     if not offers:
-        raise InputError(f"{path} holds no offer: a client keeps those that it answered.")
+        raise InputError(f"{name} holds no offer: a client keeps those that it answered.")
     try:
         offer: Offer = offers[-1].open(Offer, offers[-1].key)
         return offer, conditions_of(conditions[offer.conditions])
     except RefusedError as error:
-        raise InputError(f"{path}: the last offer cannot be used: {error}") from error
+        raise InputError(f"{name}: the last offer cannot be used: {error}") from error
     except LookupError:
-        raise InputError(f"{path} lacks the conditions of its last offer.") from None
+        raise InputError(f"{name} lacks the conditions of its last offer.") from None
+
+
+def offer_made(url: str, run: str, client: str) -> tuple[Offer, Conditions] | None:
+    """Return the last offer that a ledger has to a client for a run; None if it has none.
+
+    The ledger is not written. A run that nobody signed has no offers.
+    """
+    found = None
+    named = canonical_text({"client": client})[1:-1]
+    with closing(Database(url, read_only=True)) as database, database.reading() as connection:
+        for content in _offers_made(connection, run):
+            for text, signature in content["offers"]:
+                if named not in text:  # of 200,000 offers, only one is parsed
+                    continue
+                conditions = conditions_of(content["conditions"])
+                server = bytes.fromhex(conditions.server)
+                signed = Signed(text.encode(), bytes.fromhex(signature), server)
+                offer: Offer = signed.open(Offer, server)
+                found = (offer, conditions) if offer.client == client else found
+    return found
+
+
+def _offers_made(connection: Connection, run: str) -> Iterator[dict[str, Any]]:
+    """Yield the entries with the offers of a run: set after set, and turn after turn."""
+    for attempt in itertools.count(1):
+        content = find(connection, ["offer", run, attempt])
+        if content is None:
+            return
+        for turn in itertools.count(2):
+            yield content
+            content = find(connection, ["offer", run, attempt, turn])
+            if content is None:
+                break
+
+
+def offer_in_words(offer: Offer, conditions: Conditions) -> list[str]:
+    """Return sentences that tell a client what an offer says.
+
+    Examples
+    --------
+    >>> from fedprice.market.messages import ModelSchema
+    >>> zero, schema = "0" * 64, ModelSchema([], [], [], []).content()
+    >>> all_ = Conditions(
+    ...     zero, zero, "run", "", 9, 36, "EUR", schema, zero, zero, "1", 10, zero, FOREVER
+    ... )
+    >>> offer = Offer(all_.hash, "alice", ((LEVEL_ONE // 2, -8_000_000),), False, 1, "", "0", zero)
+    >>> print(*offer_in_words(offer, all_))  # doctest: +NORMALIZE_WHITESPACE
+    The price is negative: you would pay 8.00 EUR per unit of level for 9 rounds, up to level 0.5,
+    where you pay 4.00 EUR. That is worth it only if a better model is worth more to you.
+    This period has 9 of the 36 rounds of the run; below, everything counts for the whole run, as if
+    all of it were paid so.
+    """
+    unit, tariff = conditions.unit, offer.pays
+    cap = f"{tariff.cap / LEVEL_ONE:.4g}"
+    most = f"{money_text(abs(tariff.payment(tariff.cap)))} {unit}"
+    price = f"{money_text(abs(tariff.blocks[0][1]))} {unit} per unit of level"
+    rounds = f"for {conditions.rounds:,} rounds"
+    if tariff.menu:
+        said = [f"You are offered {tariff}, in {unit} {rounds}. Only these levels can be chosen."]
+    elif len(tariff.blocks) > 1:
+        said = [f"You are offered {tariff}, in {unit} per unit of level {rounds}."]
+    elif tariff.is_income:
+        said = [
+            f"The price is negative: you would pay {price} {rounds}, up to level {cap}, where you "
+            f"pay {most}. That is worth it only if a better model is worth more to you."
+        ]
+    else:
+        said = [f"You are paid {price} {rounds}, up to level {cap}, where you get {most}."]
+    if (tariff.menu or len(tariff.blocks) > 1) and any(price < 0 for _, price in tariff.blocks):
+        said.append(
+            "Where a price is negative, a higher level earns less, and you pay where the payment "
+            "is below 0."
+        )
+    if offer.level_floor > 1:
+        said.append(f"The least level that is accepted is {offer.level_floor / LEVEL_ONE:.4g}.")
+    if conditions.rounds < conditions.run_rounds:
+        said.append(
+            f"This period has {conditions.rounds:,} of the {conditions.run_rounds:,} rounds of the "
+            "run; below, everything counts for the whole run, as if all of it were paid so."
+        )
+    if conditions.expires < FOREVER:
+        until = datetime.fromtimestamp(conditions.expires, UTC)
+        said.append(f"It can be answered until {until:%Y-%m-%d %H:%M} UTC.")
+    return said
 
 
 def levels_shown(offer: Offer, chosen: int) -> FloatArray:

@@ -19,8 +19,9 @@ from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain
 from fedprice.market.coins import own_secret
+from fedprice.market.keys import simulation_key
 from fedprice.market.ledger import Ledger
-from fedprice.market.messages import ModelSchema, SigningKey
+from fedprice.market.messages import ModelSchema
 from fedprice.market.offers import (
     FOREVER,
     Conditions,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from fedprice.arrays import BoolArray, IntArray
     from fedprice.learning import Clock, Task
     from fedprice.learning.task import Updates
+    from fedprice.market.messages import SigningKey
     from fedprice.pricing import Outcome
     from fedprice.rounds import Aggregator, History, ServerStep
     from fedprice.tariff import Tariffs
@@ -73,6 +75,7 @@ def simulate_market(
     evaluate_every: int = 10,
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    metrics: bool = False,
 ) -> History:
     """Offer prices or tariffs, train from whoever joins, and pay; go on if the run was begun.
 
@@ -100,6 +103,8 @@ def simulate_market(
         the server does not know it.
     norm_cap
         The largest norm of an update that is accepted.
+    metrics
+        Whether each evaluation is recorded beside the chain, where `fedprice serve` shows it live.
 
     Examples
     --------
@@ -121,12 +126,17 @@ def simulate_market(
                 task, outcome, ledger=opened, run=run, tariffs=tariffs, rounds=rounds,
                 follows=follows, seed=seed, aggregator=aggregator, server_step=server_step,
                 delivery=delivery, norm_cap=norm_cap, clock=clock, evaluate_every=evaluate_every,
-                threads=threads, progress=progress,
+                threads=threads, progress=progress, metrics=metrics,
             )  # fmt: skip
     total = outcome.game.bound.rounds
     rounds = total if rounds is None else rounds
     done = rounds_before(ledger, follows)
-    driver = Driver(task, rounds, seed, evaluate_every, clock, threads, progress, done)
+
+    def measured(after: int, found: dict[str, float]) -> None:
+        if metrics:
+            ledger.record_metrics(run, after, "server", found)
+
+    driver = Driver(task, rounds, seed, evaluate_every, clock, threads, progress, done, measured)
     if done + rounds > total:
         raise InputError(
             f"`rounds` must be at most {total - done}: the outcome was priced for {total} rounds, "
@@ -285,11 +295,6 @@ class _Signing:
                 name, self._keys[name].sign(content), arrays, reach=reach
             )
         return admitted
-
-
-def simulation_key(whose: str) -> SigningKey:
-    """Return a key that everybody can compute: for simulations only."""
-    return SigningKey(hashlib.sha256(f"fedprice simulation\0{whose}".encode()).digest())
 
 
 def simulation_nonce(seed: int, run: str) -> str:

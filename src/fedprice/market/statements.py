@@ -11,10 +11,22 @@ from fedprice.market.money import LEVEL_ONE, money
 from fedprice.market.tariffs import Tariff
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fedprice.market.ledger import Entry, Ledger
     from fedprice.verify import Books, Client, Run
 
-__all__ = ["clients_of", "postings_of", "runs_of", "statement_of", "tariff_of"]
+__all__ = [
+    "clients_of",
+    "entries_of",
+    "no_client",
+    "part_of",
+    "postings_of",
+    "runs_of",
+    "runs_with",
+    "statement_of",
+    "tariff_of",
+]
 
 MONEY: Any = pl.Decimal(38, 6)
 OVER = 4.0  # declared over shown, in multiples of the median; honest clients reach 3.9
@@ -133,10 +145,50 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
     dropped, opened, tails, joined, missed, refused or settled; `note` says what was offered and
     chosen, or why nothing was paid.
     """
-    account, balance = f"client:{client}", 0
-    report, whole = ledger.verified()
+    report, whole = ledger.verified(lambda entry: part_of(entry, client))
+    rows = entries_of(report, whole, client)
+    if rows.is_empty():
+        raise no_client(ledger.name, report, client)
+    return rows, runs_with(report, client)
+
+
+def no_client(name: str, report: Books, client: str) -> InputError:
+    """Return the error for a client that a ledger does not have; `name` is the ledger's."""
     known = {name[7:] for name in report.balances if name.startswith("client:")}
     known |= {name for run in report.runs.values() for name in (*run.clients, *run.dropped)}
+    hint = nearest(client, sorted(known)) if known else "It has none yet."
+    return InputError(f"{name} has no client {client!r}. {hint}")
+
+
+def part_of(entry: Entry, client: str) -> Entry:
+    """Return what `entries_of` needs of an entry: a ledger may be larger than the memory."""
+    content = {
+        name: value
+        for name, value in entry.content.items()
+        if name in ("kind", "of", "reason", "rounds")
+    }
+    for name in ("joined", "missed", "refused", "dropped"):
+        found = entry.content.get(name, ())
+        if isinstance(found, dict):
+            content[name] = {client: found[client]} if client in found else {}
+        elif name in entry.content:
+            content[name] = [client] if client in found else []
+    account = f"client:{client}"
+    own = [line for line in entry.postings if line[0] == account]
+    return entry._replace(content=content, postings=own)
+
+
+def entries_of(report: Books, whole: Iterable[Entry], client: str) -> pl.DataFrame:
+    """Return the entries of a verified ledger that concern a client, as `statement_of` does.
+
+    Parameters
+    ----------
+    report, whole
+        What the ledger adds up to, and its entries, or the client's part of them.
+    client
+        Whose statement it is.
+    """
+    account, balance = f"client:{client}", 0
     inside = {name for name, run in report.runs.items() if client in run.clients}
     rows = []
     for entry in whole:
@@ -160,9 +212,13 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
                 "note": note,
             }
         )
-    if not rows:
-        hint = nearest(client, sorted(known)) if known else "It has none yet."
-        raise InputError(f"{ledger.name} has no client {client!r}. {hint}")
+    details = {"entry": pl.Int64, "run": pl.String, "round": pl.Int64, "event": pl.String}
+    details |= {"amount": MONEY, "balance": MONEY, "note": pl.String}
+    return pl.DataFrame(rows, schema=details)
+
+
+def runs_with(report: Books, client: str) -> pl.DataFrame:
+    """Return the runs of a client in sum, one per row, as `statement_of` does."""
     sums = [
         {
             "run": name,
@@ -182,9 +238,7 @@ def statement_of(ledger: Ledger, client: str) -> tuple[pl.DataFrame, pl.DataFram
     schema = {"run": pl.String, "rounds": pl.Int64, "agreed": MONEY}
     schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
     schema |= {"paid": MONEY, "lost": MONEY}
-    details = {"entry": pl.Int64, "run": pl.String, "round": pl.Int64, "event": pl.String}
-    details |= {"amount": MONEY, "balance": MONEY, "note": pl.String}
-    return pl.DataFrame(rows, schema=details), pl.DataFrame(sums, schema=schema)
+    return pl.DataFrame(sums, schema=schema)
 
 
 def _event(content: dict[str, Any], client: str, books: Books) -> tuple[str, str]:

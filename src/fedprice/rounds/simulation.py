@@ -243,8 +243,9 @@ def training_fingerprint(
 class Driver:
     """Carries the messages of a run within one process: clients train when they are called.
 
-    The attributes are those of `simulate`; and `before`, how many rounds of earlier periods the
-    model has behind it, so that learning rates and random numbers go on.
+    The attributes are those of `simulate`; `before`, how many rounds of earlier periods the model
+    has behind it, so that learning rates and random numbers go on; and `measured`, which is called
+    at every evaluation with the rounds done, those before included, and the metrics.
     """
 
     task: Task
@@ -255,6 +256,7 @@ class Driver:
     threads: int | None = None
     progress: Callable[[int], None] | None = None
     before: int = 0
+    measured: Callable[[int, dict[str, float]], None] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, Task):
@@ -377,6 +379,8 @@ class Driver:
                 notes["alarms"] = np.append(notes["alarms"], alarm)
         row = [done, notes["time"][0], *found.values()]
         notes["evaluations"] = np.vstack([known, row])
+        if self.measured is not None:
+            self.measured(self.before + done, found)
 
     def _history(self, loop: Rounds) -> History:
         at, record = loop.notes["evaluations"], loop.record
