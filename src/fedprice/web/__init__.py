@@ -1,0 +1,1 @@
+"""The page: fedprice in a browser, one page per file over plain functions."""
