@@ -1,0 +1,51 @@
+"""`Served`: what was given on the command line, and nothing else is ever read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Served"]
+
+LARGE = 5 * 2**20  # bytes of a table
+
+
+@dataclass(frozen=True)
+class Served:
+    """What the pages and the API may read.
+
+    Attributes
+    ----------
+    clients, calibration
+        A table of clients, and the calibration that goes with it.
+    ledger
+        The URL of a ledger; it need not be there yet.
+    results
+        A directory that `fedprice reproduce` wrote.
+    """
+
+    clients: Path | None = None
+    calibration: Path | None = None
+    ledger: str | None = None
+    results: Path | None = None
+
+    def stamps(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return when the tables were written and how long they are: whether to read them again."""
+        return tuple(_stamp(path) for path in (self.clients, self.calibration))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the table of clients takes a while to be read."""
+        stamp = _stamp(self.clients)
+        return stamp is not None and stamp[1] > LARGE
+
+
+def _stamp(path: Path | None) -> tuple[int, int] | None:
+    try:
+        found = None if path is None else path.stat()
+    except OSError:  # it is told when it is read
+        return None
+    return found and (found.st_mtime_ns, found.st_size)
