@@ -231,7 +231,13 @@ def test_blank_lines_are_no_clients(tmp_path: Path) -> None:
 def test_bad_encoding(tmp_path: Path) -> None:
     path = tmp_path / "clients.csv"
     path.write_bytes(CSV.replace("b,", "\xff,").encode("latin-1"))
-    with pytest.raises(InputError, match="neither a CSV nor a Parquet file"):
+    with pytest.raises(InputError, match=r"is not UTF-8 text; save it as CSV \(UTF-8\)"):
+        Clients.read(path)
+    path.write_bytes(CSV.encode("utf-16"))
+    with pytest.raises(InputError, match=r"is UTF-16 text; save it as UTF-8"):
+        Clients.read(path)
+    path.write_bytes(b"PK\x03\x04 and so on")
+    with pytest.raises(InputError, match=r"is a spreadsheet or an archive; save the table as CSV"):
         Clients.read(path)
 
 

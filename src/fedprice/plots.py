@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "MARKERS", "new_figure"]
+__all__ = ["COLORS", "MARKERS", "ON_SCREEN", "new_figure"]
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#8c510a")
+# The same hues, told apart on light and on dark pages alike.
+ON_SCREEN = ("#1b86c8", "#d99000", "#0a9b73", "#c770a3", "#4fabe0", "#dd6a12", "#8f8f8f", "#a0682f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 

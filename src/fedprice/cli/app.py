@@ -24,6 +24,7 @@ from fedprice.cli.price import price
 from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
 from fedprice.cli.reveal import reveal
+from fedprice.cli.serve import serve
 from fedprice.cli.simulate import simulate
 from fedprice.cli.steps import steps
 from fedprice.errors import FedpriceError
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 for command in (
     price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, verify,
-    reproduce, report, example,
+    reproduce, report, serve, example,
 ):  # fmt: skip
     app.command()(command)
 for of_ledger in (settle, request, withdraw, reverse, rotate):

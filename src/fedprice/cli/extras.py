@@ -21,6 +21,7 @@ MODULES = {
     "ray": ("ray",),
     "reference": ("cvxpy",),
     "reproduce": ("jinja2", "matplotlib", "numba", "pooch", "threadpoolctl", "tqdm"),
+    "web": ("nicegui", "matplotlib", "sqlalchemy", "alembic", "cryptography"),
 }
 
 

@@ -1,0 +1,178 @@
+"""The server: pages, API, and who may talk to them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import threading
+import webbrowser
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import ui
+from starlette.formparsers import MultiPartParser
+
+from fedprice.errors import InputError
+from fedprice.web.api import api
+from fedprice.web.guard import WILDCARDS, Guard, is_loopback, new_token
+from fedprice.web.pages.beliefs import beliefs_page
+from fedprice.web.pages.client import client_page
+from fedprice.web.pages.price import price_page
+from fedprice.web.pages.results import results_page
+from fedprice.web.pages.runs import run_page, runs_page
+from fedprice.web.uploads import LARGEST_UPLOAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from fedprice.web.served import Served
+
+__all__ = ["build", "serve"]
+
+PATIENCE = 60.0  # seconds that a browser waits for a page with a large table
+LAST = 4.0  # seconds that ending takes at most
+
+
+def build(served: Served) -> FastAPI:
+    """Return the application that shows what is served."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.mount("/api", api(served))
+    MultiPartParser.spool_max_size = LARGEST_UPLOAD + 1  # uploads stay in memory
+
+    @ui.page("/", response_timeout=PATIENCE)
+    async def _price() -> None:
+        await price_page(served)
+
+    @ui.page("/runs", response_timeout=PATIENCE)
+    async def _runs() -> None:
+        await runs_page(served)
+
+    @ui.page("/runs/{run:path}", response_timeout=PATIENCE)
+    async def _run(run: str) -> None:
+        await run_page(served, run)
+
+    @ui.page("/client")
+    def _clients() -> None:
+        client_page(served)
+
+    @ui.page("/client/{name:path}")
+    def _client(name: str) -> None:
+        client_page(served, name)
+
+    @ui.page("/beliefs", response_timeout=PATIENCE)
+    async def _beliefs() -> None:
+        await beliefs_page(served)
+
+    @ui.page("/results", response_timeout=PATIENCE)
+    async def _results() -> None:
+        await results_page(served)
+
+    ui.run_with(app, title="fedprice", dark=None, show_welcome_message=False)
+    return app
+
+
+def serve(
+    served: Served,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    names: Sequence[str] = (),
+    token: str | None = None,
+    root_path: str = "",
+    tell: Callable[[str], None] = print,
+    browser: bool = False,
+) -> None:
+    """Serve pages and API until Ctrl-C, which ends the process.
+
+    Parameters
+    ----------
+    served
+        What may be read.
+    host, port
+        Where; port 0 takes any that is free.
+    names
+        Further names by which browsers reach it, such as that of a proxy: HOST or HOST:PORT.
+    token
+        What every request must bring; made up if none is given and others than this machine can
+        reach the address.
+    root_path
+        The path below which a proxy shows it, such as /fedprice.
+    tell
+        Called with the address when it answers.
+    browser
+        Whether to open it in the user's browser.
+    """
+    if root_path and not re.fullmatch("(/[A-Za-z0-9._~-]+)+", root_path):
+        raise InputError(f"--root-path must be like /fedprice; got {root_path!r}.")
+    if token is None and not all(is_loopback(name) for name in (host, *map(_name, names))):
+        token = new_token()
+    listening = _listen(host, port)
+    port = listening.getsockname()[1]
+    guarded = Guard(
+        build(served), host=host, port=port, names=names, token=token,
+        largest_body=LARGEST_UPLOAD + 2**20,
+    )  # fmt: skip
+    shown = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}{root_path}/" + (f"?token={token}" if token else "")
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            tell(url)
+            if browser:
+                webbrowser.open(url)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            # Python would wait for threads that still compute what nobody asks for any more.
+            end = threading.Timer(LAST, os._exit, [0])
+            end.daemon = True
+            end.start()
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        _below(guarded, root_path), log_level="warning", timeout_graceful_shutdown=1,
+        server_header=False,
+        ws_max_size=2**22, proxy_headers=False,
+    )  # fmt: skip
+    with listening:
+        Server(config).run(sockets=[listening])
+
+
+def _below(app: ASGIApp, root: str) -> ASGIApp:
+    """Return an app that lies below a path, whether or not a proxy takes that path off."""
+    if not root:
+        return app
+
+    async def below(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] in ("http", "websocket"):
+            path = scope["path"]
+            inside = path == root or path.startswith(f"{root}/")
+            scope = {**scope, "root_path": root, "path": path if inside else f"{root}{path}"}
+        await app(scope, receive, send)
+
+    return below
+
+
+def _name(name: str) -> str:
+    return urlsplit(f"//{name}").hostname or ""
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, or say in one line why there is none."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise InputError(
+            f"cannot serve at {host}, port {port}: {error.strerror or error}. Try another --port, "
+            "or 0 for any that is free."
+        ) from error
+    return listening

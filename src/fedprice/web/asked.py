@@ -1,0 +1,169 @@
+"""`Asked`: what the Price page is asked for, in its address, as a command and as Python."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from fedprice.errors import InputError
+from fedprice.random_clients import EXAMPLE_ALPHA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from _typeshed import DataclassInstance
+
+__all__ = ["EXAMPLE", "OFFERED", "Asked", "calibrated_terms", "given_in", "plain_path"]
+
+EXAMPLE = "clients.csv"  # what the example is called in commands
+# The others are slower ways to the same prices, and what the paper's authors published.
+OFFERED = ("equilibrium", "uniform", "weighted", "subset")
+MOST_ROUNDS = 10**15  # a browser counts no further without rounding
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to price clients for.
+
+    Attributes
+    ----------
+    budget, rounds, alpha, exponent, max_weight, scheme
+        As `fedprice price` takes them; `max_weight` 0 sets no floors.
+    against
+        A second scheme to show beside the first, or "".
+
+    Examples
+    --------
+    >>> Asked().changed({"budget": "60", "scheme": "uniform"}).address(Asked())
+    {'budget': '60', 'scheme': 'uniform'}
+    >>> print(Asked(budget=60).command("clients.csv"))
+    fedprice price clients.csv --budget 60 --alpha 3.3 --rounds 1000
+    >>> Asked().changed({"budget": "much"})
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: `budget` in the address must be a number; got 'much'.
+    """
+
+    budget: float = 200.0
+    rounds: int = 1000
+    alpha: float = EXAMPLE_ALPHA
+    exponent: float = 2.0
+    max_weight: float = 0.0
+    scheme: str = "equilibrium"
+    against: str = "uniform"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("scheme", OFFERED), ("against", ("", *OFFERED))):
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"there is no scheme {getattr(self, name)!r:.60} on this page; choose one of "
+                    f"{', '.join(OFFERED)}."
+                )
+        if not float(self.rounds).is_integer():
+            raise InputError(f"`rounds` must be a whole number; got {self.rounds:g}.")
+        if self.rounds > MOST_ROUNDS:
+            raise InputError(f"`rounds` must be at most {MOST_ROUNDS:,}; got {self.rounds:.3g}.")
+
+    def changed(self, address: Mapping[str, str]) -> Self:
+        """Return what an address asks for; what it does not say is as it is here."""
+        return replace(self, **given_in(address, self))
+
+    def address(self, usual: Self) -> dict[str, str]:
+        """Return the state as it stands in an address: what differs from what is usual."""
+        own, given = asdict(self), asdict(usual)
+        return {name: _text(value) for name, value in own.items() if value != given[name]}
+
+    def command(self, file: str, calibration: str | None = None) -> str:
+        """Return the command that computes the same from a file, with a calibration if given."""
+        parts = ["fedprice", "price", plain_path(file), "--budget", _text(self.budget)]
+        parts += ["--alpha", _text(self.alpha)] if calibration is None else []
+        parts += ["--calibration", plain_path(calibration)] if calibration is not None else []
+        parts += ["--rounds", str(self.rounds)]
+        if self.exponent != 2:
+            parts += ["--exponent", _text(self.exponent)]
+        if self.max_weight or calibration is not None:
+            parts += ["--max-weight", _text(self.max_weight) if self.max_weight else "inf"]
+        if self.scheme != "equilibrium":
+            parts += ["--scheme", self.scheme]
+        return shlex.join(parts)
+
+    def python(self, file: str, calibration: str | None = None) -> str:
+        """Return the Python that computes the same from a file, with a calibration if given."""
+        exponent = f", cost_exponent={_text(self.exponent)}" if self.exponent != 2 else ""
+        scheme = f", scheme={self.scheme!r}" if self.scheme != "equilibrium" else ""
+        if calibration is None:
+            floors = f".with_max_weight({_text(self.max_weight)})" if self.max_weight else ""
+            made = (
+                "import fedprice as fp\n\n"
+                f"clients = fp.Clients.read({file!r}){floors}\n"
+                f"bound = fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})\n"
+            )
+        else:
+            weight = _text(self.max_weight) if self.max_weight else 'float("inf")'
+            made = (
+                calibrated_terms(file, calibration)
+                + 'clients = calibration.clients(cost=terms["cost"], value=terms["value"], '
+                f"max_weight={weight})\n"
+                f"bound = calibration.bound({self.rounds})\n"
+            )
+        return (
+            f"{made}"
+            f"game = fp.Game(clients, bound=bound, budget={_text(self.budget)}{exponent})\n"
+            f"outcome = fp.solve(game{scheme})\n"
+            "print(outcome.to_frame())\n"
+        )
+
+
+def calibrated_terms(file: str, calibration: str) -> str:
+    """Return the Python that reads what clients say of themselves, in a calibration's order."""
+    kind = "parquet" if file.endswith(".parquet") else "csv"
+    text = ', schema_overrides={"client_id": pl.String}' if kind == "csv" else ""
+    return (
+        "import fedprice as fp\n"
+        "import polars as pl\n\n"
+        f"calibration = fp.Calibration.read({calibration!r})\n"
+        'order = pl.DataFrame({"client_id": calibration.ids})\n'
+        f'terms = order.join(pl.read_{kind}({file!r}{text}), on="client_id", '
+        'maintain_order="left")\n'
+    )
+
+
+def given_in(address: Mapping[str, str], usual: DataclassInstance) -> dict[str, Any]:
+    """Return the fields of a state that an address gives, as the types that they usually have."""
+    found: dict[str, Any] = {}
+    for field in fields(usual):
+        if field.name not in address:
+            continue
+        text = address[field.name]
+        if isinstance(field.default, str):
+            found[field.name] = text
+            continue
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(f"`{field.name}` in the address must be a number; got {text[:40]!r}.")
+        if isinstance(field.default, int) and not number.is_integer():
+            raise InputError(f"`{field.name}` must be a whole number; got {text[:40]}.")
+        found[field.name] = int(number) if isinstance(field.default, int) else number
+    return found
+
+
+def plain_path(file: str) -> str:
+    """Return a file's name as an argument that no command takes for an option.
+
+    Examples
+    --------
+    >>> plain_path("--force.csv"), plain_path("a.csv")
+    ('./--force.csv', 'a.csv')
+    """
+    return f"./{file}" if file.startswith("-") else file
+
+
+def _text(value: float | str) -> str:
+    """Return a number with all its digits, and none that it does not need."""
+    return value if isinstance(value, str) else repr(value).removesuffix(".0")

@@ -1,0 +1,391 @@
+"""How pages look: their frame, and the parts that they share."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from nicegui import context, ui
+
+from fedprice.errors import FedpriceError
+from fedprice.plots import COLORS, ON_SCREEN
+from fedprice.pricing.display import number
+from fedprice.web.words import WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+    from fedprice.calibration import Calibration
+
+__all__ = [
+    "Chart",
+    "Dial",
+    "Figure",
+    "Problem",
+    "address",
+    "copy_button",
+    "drop",
+    "empty",
+    "explain",
+    "explained",
+    "frame",
+    "measured_line",
+    "panel",
+    "set_address",
+    "term",
+]
+
+PAGES = {
+    "Price": "/",
+    "Beliefs": "/beliefs",
+    "Runs": "/runs",
+    "Client": "/client",
+    "Results": "/results",
+}
+DARK_COOKIE = "fedprice-dark"  # the only thing that a browser keeps
+_DARK = {"dark": True, "light": False}
+_NEXT = {None: "dark", True: "light", False: "auto"}
+_ICONS = {None: "brightness_auto", True: "dark_mode", False: "light_mode"}
+_INK = "getComputedStyle(document.body).color"  # what text is written in, light or dark
+_GRID = "#8884"
+
+_STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
+
+
+@contextmanager
+def frame(current: str) -> Iterator[None]:
+    """Draw what all pages have around them; `current` is the name of this one."""
+    ui.page_title(f"{current} · fedprice")
+    ui.add_css(_STYLE)
+    ui.colors(primary=COLORS[0], secondary="#5b6675", negative="#b3261e", positive="#00785a")
+    stored = context.client.request.cookies.get(DARK_COOKIE, "")
+    dark = ui.dark_mode(_DARK.get(stored))
+    with ui.header().classes("fp-header items-center gap-1 px-3 py-1 no-wrap"):
+        ui.label("fedprice").classes("text-lg font-bold mr-2")
+        with (
+            ui.row()
+            .classes("fp-nav gap-1 no-wrap items-center flex-grow")
+            .props('role=navigation aria-label="Pages"')
+        ):
+            for name, path in PAGES.items():
+                link = ui.link(name, path)
+                if name == current:
+                    link.props("aria-current=page")
+        _dark_switch(dark)
+    with ui.column().classes("w-full max-w-screen-2xl mx-auto p-3 gap-3"):
+        yield
+
+
+def _dark_switch(dark: ui.dark_mode) -> None:
+    def change() -> None:
+        name = _NEXT[dark.value]
+        dark.value = _DARK.get(name)
+        button.props(f"icon={_ICONS[dark.value]}")
+        ui.run_javascript(
+            f"document.cookie = '{DARK_COOKIE}={name}; path=/; max-age=31536000; SameSite=Strict'"
+        )
+        # The page has changed its colours by then.
+        ui.timer(0.15, lambda: _redraw_charts(), once=True)
+
+    button = ui.button(on_click=change).props(
+        f'flat round dense icon={_ICONS[dark.value]} color=secondary aria-label="Light or dark"'
+    )
+    button.tooltip("Light, dark, or as the system is set")
+
+
+def _redraw_charts() -> None:
+    for element in context.client.elements.values():
+        if isinstance(element, ui.echart):
+            element.update()
+
+
+@contextmanager
+def panel(title: str, tip: str = "", classes: str = "") -> Iterator[ui.element]:
+    """Draw a titled card around what is made inside."""
+    with ui.element("section").classes(f"fp-panel w-full {classes}") as card:
+        if title:
+            label = ui.label(title).classes("font-semibold mb-1")
+            if tip:
+                explain(label, tip)
+        yield card
+
+
+def measured_line(calibration: Calibration) -> str:
+    """Return what is known of a measured α."""
+    low, high = map(number, calibration.interval)
+    return f"α = {number(calibration.alpha)} as measured, 95 % from {low} to {high}"
+
+
+def term(word: str, text: str | None = None) -> ui.label:
+    """Write a word of the trade with its explanation as a tooltip."""
+    return explain(ui.label(text or word), WORDS[word])
+
+
+def explain(label: ui.label, text: str) -> ui.label:
+    """Explain a label to whoever points at it or comes to it with the Tab key."""
+    label.classes("fp-term inline-block").props("tabindex=0")
+    with label:
+        ui.tooltip(text).props("max-width=20rem")
+    # Quasar's tooltips know the mouse only.
+    for event, like in (("focus", "mouseenter"), ("blur", "mouseleave")):
+        label.on(event, js_handler=f"event => event.target.dispatchEvent(new MouseEvent('{like}'))")
+    return label
+
+
+class Dial:
+    """A number that one drags or types.
+
+    Parameters
+    ----------
+    word
+        What it is, one of `WORDS`.
+    value
+        What it is at first.
+    ends, step
+        Between which numbers one drags; what is typed may lie outside.
+    on_change
+        Called with a new number.
+    text
+        How the word is written, if otherwise.
+    """
+
+    def __init__(
+        self,
+        word: str,
+        value: float,
+        *,
+        ends: tuple[float, float],
+        step: float,
+        on_change: Callable[[float], None],
+        text: str | None = None,
+    ) -> None:
+        self._quiet, self._on_change = False, on_change
+        with ui.column().classes("w-full gap-0 mt-1"):
+            with ui.row().classes("w-full items-center justify-between no-wrap"):
+                term(word, text)
+                self._box = ui.number(value=value).classes("w-28").mark(word)
+            self._slider = ui.slider(min=ends[0], max=ends[1], step=step, value=value)
+        self._box.props(f'dense outlined aria-label="{word}" debounce=300')
+        self._slider.props(f'aria-label="{word} slider"').mark(f"{word} slider")
+        self._slider.on_value_change(lambda event: self._change(event.value))
+        self._box.on_value_change(lambda event: self._change(event.value))
+
+    def _change(self, value: float | None) -> None:
+        if value is None or self._quiet:
+            return
+        given = float(f"{value:.12g}")  # a slider's steps add up to 0.30000000000000004
+        self.set(given)
+        self._on_change(given)
+
+    def set(self, value: float) -> None:
+        """Show another number, without a call."""
+        self._quiet = True
+        self._slider.value = self._box.value = value
+        self._quiet = False
+
+    def set_ends(self, low: float, high: float, step: float) -> None:
+        """Let it be dragged between other numbers."""
+        self._slider.props.update({"min": low, "max": high, "step": step})
+        self._slider.update()
+
+
+class Figure:
+    """A number on a card, with its name, unit and a note.
+
+    Parameters
+    ----------
+    label
+        What the number is.
+    unit
+        Its unit.
+    tip
+        The explanation; by default that of the word `label`.
+    """
+
+    def __init__(self, label: str, unit: str = "", tip: str = "") -> None:
+        explanation = tip or WORDS.get(label, "")
+        self.card = ui.element("section").classes("fp-panel fp-figure")
+        with self.card.props(f'aria-label="{label}"'):
+            name = ui.label(label).classes("text-sm fp-muted")
+            if explanation:
+                explain(name, explanation)
+            with ui.row().classes("items-baseline gap-1"):
+                self._value = ui.label("–").classes("fp-number").mark(label)
+                if unit:
+                    ui.label(unit).classes("text-sm fp-muted")
+            self._note = ui.label("").classes("text-sm fp-muted")
+
+    def show(self, text: str, note: str = "") -> None:
+        """Show another number."""
+        self._value.set_text(text)
+        self._note.set_text(note)
+
+
+class Chart:
+    """A chart of ECharts; names in it are text, never HTML.
+
+    Parameters
+    ----------
+    options
+        As ECharts takes them.
+    label
+        What the chart shows, for those who do not see it.
+    height
+        In CSS units.
+    """
+
+    def __init__(self, options: Mapping[str, Any], label: str, height: str = "300px") -> None:
+        self.element = ui.echart(_themed(options)).classes("w-full")
+        self.element.style(f"height: {height}").props(f'role=img aria-label="{label}"')
+
+    def show(self, options: Mapping[str, Any]) -> None:
+        """Draw something else."""
+        self.element.options.clear()
+        self.element.options.update(_themed(options))
+        self.element.update()
+
+    def on_point(self, handler: Callable[[str], None]) -> None:
+        """Call `handler` with the name of a point that is clicked."""
+        self.element.on_point_click(lambda event: handler(str(event.name)))
+
+    def on_handle(self, handler: Callable[[float], None]) -> None:
+        """Call `handler` with the place on the x axis to which its handle is dragged."""
+        own = self.element.id
+        self.element.on("handle", lambda event: handler(float(event.args)), throttle=0.05)
+        ui.run_javascript(
+            f"const wait = setInterval(() => {{ const own = getElement({own}); if (!own?.chart) "
+            "return; clearInterval(wait); own.chart.on('updateAxisPointer', event => "
+            "event.axesInfo?.length && own.$emit('handle', event.axesInfo[0].value)); }, 20)"
+        )
+
+
+def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the house's colours and type, and tooltips that hold no HTML."""
+    own: dict[str, Any] = json.loads(json.dumps(options))
+    axes = {
+        "axisLine": {"lineStyle": {"color": "#888"}},
+        "splitLine": {"lineStyle": {"color": _GRID}},
+    }
+    for name in ("xAxis", "yAxis"):
+        found = own.get(name)
+        for axis in found if isinstance(found, list) else [found] if found else []:
+            axis.update({key: axes[key] | axis.get(key, {}) for key in axes})
+            axis.setdefault("axisLabel", {})[":color"] = _INK
+            axis.setdefault("nameTextStyle", {})[":color"] = _INK
+    if "legend" in own:
+        own["legend"] = {"itemWidth": 14, "itemHeight": 10} | own["legend"]
+    for name in ("legend", "title"):
+        if name in own:
+            own[name].setdefault("textStyle", {})[":color"] = _INK
+    tooltip = {"confine": True, "backgroundColor": "#22262d", "borderWidth": 0,
+               "textStyle": {"color": "#f4f5f7"}}  # fmt: skip
+    own["tooltip"] = tooltip | own.get("tooltip", {}) | {"renderMode": "richText"}
+    return {
+        "color": list(ON_SCREEN),
+        "animation": False,
+        "textStyle": {"fontFamily": "inherit"},
+    } | own
+
+
+def empty(text: str, command: str | None = None) -> None:
+    """Say why there is nothing to see, and what to do about it."""
+    with ui.column().classes("fp-panel w-full items-start gap-2"):
+        ui.label(text)
+        if command is not None:
+            with ui.row().classes("items-center gap-2 no-wrap max-w-full"):
+                ui.label(command).classes("fp-code")
+                copy_button("", command)
+
+
+def copy_button(
+    text: str, content: str | Callable[[], str], icon: str = "content_copy"
+) -> ui.button:
+    """Draw a button that copies something."""
+
+    def copy() -> None:
+        ui.clipboard.write(content() if callable(content) else content)
+        ui.notify("Copied.", position="top", timeout=1200)
+
+    button = ui.button(text, on_click=copy, icon=icon).props("flat dense no-caps")
+    if not text:
+        button.props('aria-label="Copy"')
+    return button
+
+
+class Problem:
+    """One clear line about what went wrong, on top of a page, until it is closed or mended."""
+
+    def __init__(self) -> None:
+        with (
+            ui.row()
+            .classes("fp-panel w-full items-center no-wrap")
+            .props("role=alert") as self._row
+        ):
+            ui.icon("error", color="negative").classes("text-xl")
+            self._text = ui.label("").classes("grow").mark("problem")
+            ui.button(icon="close", on_click=self.clear).props(
+                'flat round dense aria-label="Close"'
+            )
+        self.clear()
+
+    def show(self, text: str) -> None:
+        """Show a line."""
+        self._text.set_text(text)
+        self._row.set_visibility(True)
+
+    def clear(self) -> None:
+        """Show none."""
+        self._row.set_visibility(False)
+
+
+@contextmanager
+def explained(problem: Problem, current: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Show what goes wrong inside as one line, and go on.
+
+    Parameters
+    ----------
+    problem
+        Where to show it; cleared if nothing goes wrong.
+    current
+        Returns whether anybody still wants to know: something else may have been asked for by then.
+    """
+    line = ""
+    try:
+        yield
+    except FedpriceError as error:
+        line = str(error)
+    if current():
+        if line:
+            problem.show(line)
+        else:
+            problem.clear()
+
+
+def drop(
+    text: str, suffixes: str, handler: Callable[[Any], Awaitable[None]], largest: int
+) -> ui.upload:
+    """Draw a place to drop one file on; `handler` gets the event of its upload."""
+    upload = ui.upload(label=text, auto_upload=True, max_file_size=largest, on_upload=handler)
+    upload.on_rejected(
+        lambda: ui.notify(
+            f"Only {suffixes} files of up to {largest // 2**20} MiB are read; save a spreadsheet "
+            "as CSV (UTF-8).",
+            type="warning",
+            timeout=8000,
+        )
+    )
+    return upload.props(f'accept="{suffixes}" flat bordered').classes("w-full")
+
+
+def address() -> dict[str, str]:
+    """Return the state that the address of this page holds."""
+    return dict(context.client.request.query_params)
+
+
+def set_address(state: Mapping[str, str]) -> None:
+    """Let the address hold this state, without loading the page again."""
+    text = json.dumps("?" + urlencode(state) if state else "")
+    ui.run_javascript(f"history.replaceState({{}}, '', location.pathname + {text})")

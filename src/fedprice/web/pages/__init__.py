@@ -1,0 +1,1 @@
+"""What a browser shows, one page per file."""

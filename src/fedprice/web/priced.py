@@ -1,0 +1,154 @@
+"""`Priced`: clients and all that the Price page shows of them, computed once where it can be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedprice.bound import Bound
+from fedprice.clients import LARGEST_WEIGHT, Clients
+from fedprice.commands.games import read_calibration, read_clients
+from fedprice.commands.price import price
+from fedprice.game import Game
+from fedprice.pricing import Status, solve
+from fedprice.pricing.frontier import frontier
+from fedprice.random_clients import population
+from fedprice.web.asked import Asked
+from fedprice.web.pricing_charts import budget_range, thinned
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    import polars as pl
+
+    from fedprice.arrays import IntArray
+    from fedprice.calibration import Calibration
+    from fedprice.pricing import Outcome
+    from fedprice.web.served import Served
+
+__all__ = ["MANY", "SOME", "Priced"]
+
+SOME = 500  # clients from which on work is left to a thread, so that other tabs go on
+MANY = 20_000  # clients from which on curves follow later
+POINTS, FEW_POINTS = 61, 13  # of a frontier
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """Clients under what is asked for.
+
+    Attributes
+    ----------
+    clients
+        As they were given.
+    name
+        The file that they are from, or None for the example.
+    calibration, calibration_name
+        Where α and the norms are from, if they were measured, and the name of that file.
+    """
+
+    clients: Clients
+    name: str | None = None
+    calibration: Calibration | None = None
+    calibration_name: str | None = None
+
+    @classmethod
+    def served(cls, served: Served) -> Self:
+        """Return the clients of the command line, or of the example if it names none.
+
+        All tabs share those of the command line, as long as the files do not change.
+        """
+        if served.clients is None:
+            return cls(population())
+        return cls._read(served, served.stamps())
+
+    @classmethod
+    @lru_cache(maxsize=1)
+    def _read(cls, served: Served, stamps: object) -> Self:
+        del stamps
+        assert served.clients is not None
+        measured = read_calibration(served.calibration, None)
+        if measured is None or served.calibration is None:
+            return cls(Clients.read(served.clients), str(served.clients))
+        clients, _ = read_clients(
+            served.clients, alpha=None, calibration=measured, rounds=1, max_weight=math.inf
+        )
+        return cls(clients, str(served.clients), measured, str(served.calibration))
+
+    @property
+    def usual(self) -> Asked:
+        """What is asked for unless somebody asks for something else."""
+        second = "" if len(self.clients) > MANY else Asked.against  # which takes seconds for many
+        largest = 0.0 if self.calibration is None else LARGEST_WEIGHT
+        return Asked(max_weight=largest, against=second)
+
+    def game(self, asked: Asked) -> Game:
+        """Return the game that is asked for."""
+        measured, clients = self.calibration, self.clients
+        bound = (
+            Bound(asked.alpha, asked.rounds) if measured is None else measured.bound(asked.rounds)
+        )
+        if asked.max_weight:
+            clients = clients.with_max_weight(asked.max_weight)
+        return Game(clients, bound=bound, budget=asked.budget, cost_exponent=asked.exponent)
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """The clients' own columns."""
+        return self.clients.to_frame()
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """The row of each client, by its name."""
+        return {name: row for row, name in enumerate(self.clients.ids.tolist())}
+
+    def outcome(self, asked: Asked) -> Outcome:
+        """Return the prices that are asked for; numbers that overflow are not logged."""
+        with np.errstate(all="ignore"):
+            return solve(self.game(asked), asked.scheme)
+
+    def rival(self, asked: Asked) -> Outcome | None:
+        """Return what the second scheme offers, if there is one."""
+        return self.outcome(replace(asked, scheme=asked.against)) if asked.against else None
+
+    def frame(self, outcome: Outcome) -> pl.DataFrame:
+        """Return one row per client, with what is offered: `Outcome.to_frame`, but faster."""
+        import polars as pl
+
+        own = {"level": outcome.levels, "price": outcome.prices, "payment": outcome.payments}
+        own["utility"] = outcome.utilities
+        series = [pl.Series(name, column) for name, column in own.items()]
+        return self.table.with_columns(pl.Series("level_min", outcome.game.clients.level_min),
+                                       *series)  # fmt: skip
+
+    def ends(self, asked: Asked) -> tuple[float, float]:
+        """Return the budgets between which it is worth to look."""
+        return budget_range(self.game(asked))
+
+    def frontier(self, asked: Asked, ends: tuple[float, float]) -> list[tuple[float, float]]:
+        """Return budgets between two ends, closer together around 0, and the losses they buy."""
+        game = self.game(asked)
+        count = POINTS if len(self.clients) <= MANY else FEW_POINTS
+        low, high = ends
+        steps = np.linspace(0, 1, count) ** 2
+        budgets = np.unique(np.concatenate([high * steps, [low, low / 2]]))
+        with np.errstate(all="ignore"):
+            return [
+                (outcome.game.budget, outcome.expected_loss)
+                for outcome in frontier(game, budgets.tolist())
+                if outcome.status is not Status.INFEASIBLE and np.isfinite(outcome.expected_loss)
+            ]
+
+    def exported(self, asked: Asked) -> pl.DataFrame:
+        """Return the table that `fedprice price -o FILE` writes."""
+        answer = price(self.game(asked), scheme=asked.scheme, calibration=self.calibration)
+        return answer.to_frame()
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """The rows that charts draw."""
+        return thinned(self.clients)

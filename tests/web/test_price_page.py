@@ -1,0 +1,461 @@
+"""The Price page in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+from playwright.sync_api import expect
+
+import fedprice as fp
+from fedprice.pricing.display import number
+from fedprice.web.words import WORDS
+from tests.cli.test_own import calibration
+from tests.web.conftest import Serving, card, card_of, serving_of, wait_for_card
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+EXAMPLE = fp.population()
+BOUND = fp.Bound(alpha=3.3, rounds=1000)
+
+
+def outcome(budget: float = 200, scheme: str = "equilibrium") -> fp.Outcome:
+    return fp.solve(fp.Game(EXAMPLE, bound=BOUND, budget=budget), scheme)
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[Serving]:
+    """One server with the example, for all tests that leave it as it is."""
+    with serving_of() as started:
+        yield started
+
+
+def points(page: Page, chart: int, series: int) -> list[str]:
+    """The names of the points that a chart draws in one of its series."""
+    script = """([chart, series]) => getElement(document.querySelectorAll('.nicegui-echart')[chart]
+        .id.slice(1)).chart.getOption().series[series].data.map(point => point.name)"""
+    found: list[str] = page.evaluate(script, [chart, series])
+    return found
+
+
+def settled_budget(page: Page) -> float:
+    """The budget in the address, once it does not change any more."""
+    page.wait_for_function("location.search.includes('budget=')")
+    seen = ""
+    for _ in range(40):
+        seen, before = page.url, seen
+        if seen == before:
+            break
+        page.wait_for_timeout(600)
+    return float(re.findall(r"budget=([-0-9.]+)", seen)[0])
+
+
+def copied(page: Page, button: str, start: str) -> str:
+    """Click a button and return what it copied, which begins as expected."""
+    page.get_by_role("button", name=button).click()
+    text = ""
+    for _ in range(50):
+        text = page.evaluate("navigator.clipboard.readText()")
+        if text.startswith(start):
+            break
+        page.wait_for_timeout(100)
+    assert text.startswith(start)
+    return text
+
+
+def test_the_first_look_is_the_example_at_its_equilibrium(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    best = outcome()
+    wait_for_card(page, "expected loss", number(best.expected_loss))
+    assert card(page, "payers") == "3"
+    assert card(page, "spend") == "200"
+    slope = 100 * best.multiplier / best.expected_loss
+    assert card(page, "one more unit of budget") == f"−{number(slope)} %"
+    expect(page.get_by_text("Example: 40 clients")).to_be_visible()
+
+
+def test_dragging_the_budget_moves_the_cards(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    slider = page.locator("[aria-label='budget slider']")
+    box = slider.bounding_box()
+    assert box is not None
+    start = page.locator("[aria-label='budget slider'] .q-slider__thumb").bounding_box()
+    assert start is not None
+    page.mouse.move(start["x"] + start["width"] / 2, start["y"] + start["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.8 * box["width"], box["y"] + box["height"] / 2, steps=12)
+    expect(card_of(page, "spend")).not_to_have_text("200")
+    page.mouse.up()
+    asked = settled_budget(page)
+    assert asked > 800
+    wait_for_card(page, "expected loss", number(outcome(asked).expected_loss))
+
+
+def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    chart = page.get_by_role("img", name="expected loss over the budget")
+    chart.scroll_into_view_if_needed()
+    page.wait_for_timeout(400)
+    box = chart.bounding_box()
+    assert box is not None
+    own = chart.get_attribute("id")
+    at = page.evaluate(
+        "own => getElement(own.slice(1)).chart.convertToPixel({xAxisIndex: 0}, 200)", own
+    )
+    x, y = box["x"] + at, box["y"] + box["height"] - 78 + 42
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x + 120, y, steps=10)
+    page.mouse.up()
+    asked = settled_budget(page)
+    assert asked > 300
+    wait_for_card(page, "expected loss", number(outcome(asked).expected_loss))
+    expect(page.locator("input[aria-label=budget]")).to_have_value(f"{asked:g}")
+
+
+def test_a_mouse_that_passes_over_the_frontier_moves_nothing(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    chart = page.get_by_role("img", name="expected loss over the budget")
+    for x in (150, 200, 250):
+        chart.hover(position={"x": x, "y": 100})
+    chart.click(position={"x": 250, "y": 120})
+    page.wait_for_timeout(600)  # as long as a change would take
+    assert "budget" not in page.url
+    assert card(page, "spend") == "200"
+
+
+def test_a_client_is_selected_in_both_directions(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    row = page.locator("tr", has=page.locator("td", has_text=re.compile("^38$")))
+    row.locator(".q-checkbox").click()
+    expect(page.get_by_text("1 selected")).to_be_visible()
+    page.wait_for_function("location.search.includes('select=38')")
+    assert points(page, 0, 2) == points(page, 1, 2) == ["38"]
+    # The client of the lowest payment is on the last page of the table until its point is clicked.
+    best = outcome()
+    lowest = int(best.payments.argmin())
+    chart = page.get_by_role("img", name="price over value")
+    own = chart.get_attribute("id")
+    assert own is not None
+    x, y = page.evaluate(
+        "([own, at]) => getElement(own.slice(1)).chart.convertToPixel({seriesIndex: 0}, at)",
+        [own, [float(EXAMPLE.value[lowest]), float(best.prices[lowest])]],
+    )
+    chart.click(position={"x": x, "y": y})
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    name = str(EXAMPLE.ids[lowest])
+    checked = page.locator("tr.selected", has=page.locator(f"td:text-is('{name}')"))
+    expect(checked).to_be_visible()
+
+
+def test_a_link_restores_the_state(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    page.locator("input[aria-label=budget]").fill("60")
+    wait_for_card(page, "spend", "60")
+    page.wait_for_function("location.search.includes('budget=60')")
+    link = page.url + "&scheme=uniform&select=7"
+    other = page.context.browser
+    assert other is not None
+    second = other.new_context().new_page()
+    second.goto(link)
+    wait_for_card(second, "expected loss", number(outcome(60, "uniform").expected_loss))
+    expect(second.locator("input[aria-label=budget]")).to_have_value("60")
+    expect(second.get_by_text("1 selected")).to_be_visible()
+    second.context.close()
+
+
+def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: Path) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    good, bad = tmp_path / "twelve.csv", tmp_path / "bad.csv"
+    fp.population(12).write(good)
+    bad.write_text("client_id,samples,grad_norm,cost,value\na,1,1,-5,0\n")
+    page.locator("input[type=file]").set_input_files(good)
+    expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
+    game = fp.Game(fp.population(12), bound=BOUND, budget=200)
+    wait_for_card(page, "expected loss", number(fp.solve(game).expected_loss))
+    page.locator("input[type=file]").set_input_files(bad)
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text(
+        "bad.csv: `cost` must be a finite number above 0; got -5 in row 1"
+    )
+    assert page.request.get(example.url).ok  # the server survives it
+    # Another browser sees nothing of it.
+    browser = page.context.browser
+    assert browser is not None
+    other = browser.new_context().new_page()
+    other.goto(example.url)
+    expect(other.get_by_text("Example: 40 clients")).to_be_visible()
+    other.context.close()
+
+
+def test_names_of_clients_are_text(
+    page: Page, serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    evil = "<img src=x onerror=window.owned=1>"
+    file = tmp_path / "evil.csv"
+    clients = fp.Clients(samples=[3, 1], grad_norm=1, cost=[4, 5], value=[0, 9], ids=[evil, "b"])
+    clients.write(file)
+    page.goto(serving(file).url + "?budget=1")
+    expect(page.get_by_text(evil)).to_be_visible()
+    chart = page.get_by_role("img", name="level over impact")
+    box = chart.bounding_box()
+    assert box is not None
+    for x in range(40, int(box["width"]) - 20, 12):  # tooltips, too
+        page.mouse.move(box["x"] + x, box["y"] + box["height"] / 2)
+    assert page.evaluate("window.owned") is None
+
+
+def test_exports_and_commands_are_what_is_shown(
+    page: Page, example: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(example.url + "?budget=60&exponent=2.5&max_weight=1.5")
+    wait_for_card(page, "spend", "60")
+    expected = None
+    for kind in ("CSV", "PARQUET", "PNG", "SVG"):
+        with page.expect_download() as wanted:
+            page.get_by_role("button", name=kind, exact=True).click()
+        path = tmp_path / wanted.value.suggested_filename
+        wanted.value.save_as(path)
+        content = path.read_bytes()
+        if kind == "CSV":
+            expected = pl.read_csv(content)
+        elif kind == "PARQUET":
+            assert pl.read_parquet(content)["price"].to_list() == expected["price"].to_list()  # type: ignore[index]
+        else:
+            assert content.startswith(b"\x89PNG") or b"<svg" in content[:500]
+    assert expected is not None
+    with page.expect_download() as wanted:
+        page.get_by_role("button", name="Example as CSV").click()
+    wanted.value.save_as(tmp_path / "clients.csv")
+    made, command = copied(page, "as command", "fedprice example").splitlines()
+    assert made == "fedprice example -o clients.csv"
+    done = subprocess.run(
+        [sys.executable, "-m", *shlex.split(command), "--format", "json"],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    prices = [row["price"] for row in json.loads(done.stdout)["clients"]]
+    assert prices == expected["price"].to_list()
+    code = copied(page, "as Python", "import fedprice")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(code, names)
+    assert names["outcome"].prices.tolist() == prices  # type: ignore[attr-defined]
+
+
+def test_a_budget_that_does_not_suffice_is_said_in_one_line(page: Page, example: Serving) -> None:
+    page.goto(example.url + "?max_weight=0.2&budget=-1000")
+    expect(page.get_by_role("alert")).to_contain_text("infeasible: equilibrium needs a budget of")
+    page.goto(example.url + "?budget=much&scheme=nothing")
+    expect(page.get_by_role("alert")).to_contain_text("`budget` in the address must be a number")
+    wait_for_card(page, "spend", "200")
+
+
+def test_a_link_that_asks_for_the_impossible_is_said_in_one_line(
+    page: Page, example: Serving
+) -> None:
+    for query, line in (
+        ("rounds=0", "`rounds` must be"),
+        ("alpha=-1", "`alpha` must be"),
+        ("exponent=1", "`cost_exponent` τ must be"),
+        ("scheme=reference-convex", "there is no scheme 'reference-convex'"),
+    ):
+        answer = page.goto(f"{example.url}?{query}")
+        assert answer is not None
+        assert answer.ok
+        expect(page.get_by_role("alert")).to_contain_text(line)
+        wait_for_card(page, "spend", "200")
+
+
+def test_a_dropped_file_that_the_budget_does_not_suffice_for_is_said(
+    page: Page, example: Serving, tmp_path: Path
+) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    file = tmp_path / "floors.csv"
+    fp.Clients(samples=[1, 1], grad_norm=1, cost=[900, 900], value=0, level_min=1).write(file)
+    page.locator("input[type=file]").set_input_files(file)
+    expect(page.get_by_role("alert")).to_contain_text("infeasible: equilibrium needs a budget of")
+    wait_for_card(page, "spend", "–")
+    expect(page.get_by_text("Two schemes side by side")).to_be_hidden()
+    page.get_by_role("button", name="Use the example").click()
+    wait_for_card(page, "spend", "200")
+    expect(page.get_by_role("alert")).to_be_hidden()
+
+
+def test_a_number_that_is_typed_keeps_its_digits(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    page.locator("input[aria-label=budget]").fill("234.5678")
+    page.wait_for_function("location.search == '?budget=234.5678'")
+
+
+def test_the_frontier_reaches_to_a_budget_that_is_typed(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    page.locator("input[aria-label=budget]").fill("5000")
+    own = page.get_by_role("img", name="expected loss over the budget").get_attribute("id")
+    assert own is not None
+    page.wait_for_function(
+        "own => getElement(own.slice(1)).chart.getOption().xAxis[0].max >= 5000", arg=own
+    )
+
+
+def test_words_are_explained_by_keyboard(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    for word, text in (
+        ("rounds", WORDS["rounds"]),
+        ("payers", WORDS["payers"]),
+        ("Frontier", "Drag the handle to move the budget."),
+    ):
+        page.locator(".fp-term", has_text=re.compile(f"^{word}$")).focus()
+        told = page.get_by_role("tooltip").filter(has_text=text)
+        expect(told).to_be_visible()
+        page.keyboard.press("Tab")
+        expect(told).to_be_hidden()
+
+
+def test_dark_mode_and_narrow_screens(page: Page, example: Serving) -> None:
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Light or dark").click()
+    expect(page.locator("body.body--dark")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.reload()  # it is kept
+    expect(page.locator("body.body--dark")).to_be_visible()
+
+
+def test_the_table_sorts_searches_and_turns_on_the_server(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    page.locator("th", has_text="cost").click()
+    cheapest = str(EXAMPLE.ids[int(EXAMPLE.cost.argmin())])
+    expect(page.locator(".q-table__container tbody tr td").nth(1)).to_be_visible()
+    expect(page.locator("table").last.locator("tbody tr").first).to_contain_text(cheapest)
+    page.locator("input[aria-label='Find a client']").fill("3")
+    expect(page.locator(".q-table__bottom").last).to_contain_text(
+        f"of {sum('3' in str(name) for name in EXAMPLE.ids)}"
+    )
+
+
+def test_pages_lie_below_a_root_path(
+    page: Page, serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    """Links, scripts, websockets and uploads keep the path below which a proxy shows the pages."""
+    outside: list[str] = []
+    page.on(
+        "request", lambda own: outside.append(own.url) if "/lab/fedprice/" not in own.url else None
+    )
+    started = serving("--root-path", "/lab/fedprice")
+    assert started.url.endswith("/lab/fedprice/")
+    page.goto(started.url)
+    wait_for_card(page, "spend", "200")
+    file = tmp_path / "twelve.csv"
+    fp.population(12).write(file)
+    page.locator("input[type=file]").set_input_files(file)
+    expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_text("No ledger is shown")).to_be_visible()
+    page.get_by_role("link", name="Price").click()
+    wait_for_card(page, "spend", "200")
+    assert page.request.get(f"{started.url}api/openapi.json").ok
+    assert not [url for url in outside if not url.startswith(("data:", "blob:"))]
+
+
+def test_ctrl_c_ends_everything(serving: Callable[..., Serving], page: Page) -> None:
+    started = serving()
+    page.goto(started.url)
+    wait_for_card(page, "spend", "200")
+    assert started.stop() == 0
+
+
+def test_ctrl_c_does_not_wait_for_a_computation(
+    serving: Callable[..., Serving], page: Page, tmp_path: Path
+) -> None:
+    table = tmp_path / "clients.csv"
+    fp.population(num_clients=2000).to_frame().write_csv(table)
+    started = serving(table)
+    page.goto(f"{started.url}beliefs?form=tariff&exponent=2.3")
+    expect(page.get_by_text("computing tariffs")).to_be_visible()
+    began = time.monotonic()
+    assert started.stop() == 0
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("exponent=0", "must be above 1"),
+        ("rounds=-1", "`rounds` must be a whole number, at least 1"),
+        ("rounds=1e20", "`rounds` must be at most"),
+        ("alpha=1e-308", "lost its precision"),
+        ("max_weight=1e-9", "`max_weight` must be at least"),
+        ("scheme=reference-scipy", "there is no scheme"),
+    ],
+)
+def test_an_address_that_asks_for_nonsense_gets_one_line_instead_of_a_500(
+    page: Page, example: Serving, asked: str, line: str
+) -> None:
+    answer = page.goto(f"{example.url}?{asked}")
+    assert answer is not None
+    assert answer.status == 200
+    expect(page.get_by_role("alert")).to_contain_text(line)
+    wait_for_card(page, "spend", "200")
+
+
+def test_a_calibration_gives_alpha_and_its_interval(
+    page: Page, serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    measured = calibration()
+    measured.write(tmp_path / "calibration.json")
+    terms = tmp_path / "terms.csv"
+    rows = pl.DataFrame(
+        {"client_id": measured.ids, "cost": [30.0, 40.0, 50.0], "value": [0.0, 90.0, 10.0]}
+    )
+    rows.reverse().write_csv(terms)
+    started = serving(terms, "--calibration", tmp_path / "calibration.json")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(started.url + "?budget=40&rounds=50")
+    low, high = map(number, measured.interval)
+    text = f"α = {number(measured.alpha)} as measured, 95 % from {low} to {high}"
+    expect(page.get_by_text(text)).to_be_visible()
+    expect(page.locator("input[aria-label='largest weight']")).to_have_value("1")
+    wait_for_card(page, "spend", "40")
+    shown = card(page, "expected loss")
+    for button, start in (("as command", "fedprice price"), ("as Python", "import fedprice")):
+        text = copied(page, button, start)
+        command = shlex.split(text)[1:] if start.startswith("fedprice") else None
+        if command is not None:
+            done = subprocess.run(
+                [sys.executable, "-m", "fedprice", *command, "--format", "json"],
+                cwd=tmp_path, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            loss = json.loads(done.stdout)["summary"]["expected_loss"]
+        else:
+            done = subprocess.run(
+                [sys.executable, "-c", text + "print(outcome.expected_loss)"],
+                cwd=tmp_path, capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            loss = float(done.stdout.split()[-1])
+        assert number(loss) == shown
