@@ -1,0 +1,79 @@
+"""What not knowing costs under each form, compared when somebody asks for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from nicegui import ui
+
+from fedprice.web import belief_charts as charts
+from fedprice.web.believed import DRAWS, forms_to_compare
+from fedprice.web.look import Chart, Problem, explained, panel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fedprice.beliefs.posted import Information
+    from fedprice.web.believed import Believed
+    from fedprice.web.post_asked import PostAsked
+
+__all__ = ["InformationPanel"]
+
+CHANGED = "Something has changed: compare again. Takes some seconds."
+
+
+class InformationPanel:
+    """Bars of the forms, which take seconds and never block.
+
+    Parameters
+    ----------
+    problem
+        Where to say what goes wrong.
+    current
+        Returns what is asked for now, and of whom.
+    """
+
+    def __init__(self, problem: Problem, current: Callable[[], tuple[PostAsked, Believed]]) -> None:
+        self._problem, self._current, self._comparing = problem, current, False
+        with panel("What not knowing costs", f"Each form of tariff against prices that know every "
+                   f"cost and value, over {DRAWS} draws from the beliefs. Lines are 95 % "
+                   "intervals."):  # fmt: skip
+            with ui.row().classes("items-center gap-3"):
+                self._button = ui.button("Compare the forms", on_click=self._compare).props(
+                    "outline dense no-caps padding='4px 12px'"
+                )
+                self._said = ui.label("Takes some seconds.").classes("text-sm fp-muted")
+            self._chart = Chart({}, "expected loss relative to full information", "0px")
+
+    def is_stale(self) -> None:
+        """Say that a comparison of forms belongs to other settings."""
+        if not self._comparing and self._chart.element.options.get("series"):
+            self._chart.show({})
+            self._chart.element.style("height: 0px")
+            self._said.set_text(CHANGED)
+
+    async def _compare(self) -> None:
+        if self._comparing:
+            return
+        self._comparing = True
+        self._button.disable()
+        asked, own = self._current()
+        bars: dict[str, Information] = {}
+        try:
+            with explained(self._problem):
+                own.comparable()
+                forms = forms_to_compare(asked, values="value" not in own.clients.unknown)
+                for at, (name, one) in enumerate(forms.items(), start=1):
+                    self._said.set_text(f"{name}: {at} of {len(forms)} …")
+                    posted = await asyncio.to_thread(own.post, one)
+                    bars[name] = await asyncio.to_thread(posted.value_of_information, DRAWS)
+                    if (asked, own) != self._current():
+                        self._said.set_text(CHANGED)
+                        return
+                    self._chart.element.style(f"height: {74 + 34 * len(bars)}px")
+                    self._chart.show(charts.information_chart(bars))
+                self._said.set_text(f"{DRAWS} draws of all costs and values.")
+        finally:
+            self._comparing = False
+            self._button.enable()

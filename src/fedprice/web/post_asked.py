@@ -1,0 +1,310 @@
+"""`PostAsked`: what the Beliefs page is asked for, in its address, as a command and as Python."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.beliefs.beliefs import CELLS, Beliefs, Types
+from fedprice.beliefs.others import post_from_others
+from fedprice.beliefs.posting import FORMS, post
+from fedprice.bound import Bound
+from fedprice.clients import LARGEST_WEIGHT
+from fedprice.errors import InputError, nearest
+from fedprice.random_clients import EXAMPLE_ALPHA
+from fedprice.web.asked import calibrated_terms, given_in, plain_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Self
+
+    from fedprice.arrays import FloatArray
+    from fedprice.beliefs.posted import Posted
+    from fedprice.clients import Clients
+
+__all__ = ["BELIEFS_FILE", "BLOCKS", "ROUGH_CELLS", "SOURCES", "PostAsked"]
+
+SOURCES = ("exponential", "lognormal", "ranges", "file", "others")
+BLOCKS = (2, 4, 8)
+ROUGH_CELLS = 8  # of a distribution while a control moves: 64 types instead of 1,024
+LARGEST = 1e9  # number of any kind that a page is asked for
+FINE_CELLS = 2048  # of one distribution that is drawn
+BELIEFS_FILE = "beliefs.csv"  # what beliefs are called in commands that have to read them
+
+
+@dataclass(frozen=True)
+class PostAsked:
+    """What to post to clients, from which beliefs.
+
+    Attributes
+    ----------
+    beliefs
+        One of SOURCES: a distribution, a file that was dropped, or the other clients' types.
+    cost, value
+        The means of exponential and lognormal beliefs.
+    spread
+        The standard deviation of the logarithms, for lognormal beliefs.
+    cost_low, cost_high, value_low, value_high
+        The ends of ranges.
+    form, blocks, classes, risk
+        As `post` takes them; `classes` and `risk` are 0 where none is asked for, and belong to the
+        form "price", as `blocks` does to "blocks".
+    budget, rounds, alpha, exponent
+        As `fedprice post` takes them.
+
+    Examples
+    --------
+    >>> PostAsked().changed({"cost": "40", "form": "blocks"}).address(PostAsked())
+    {'cost': '40', 'form': 'blocks'}
+    >>> print(PostAsked(cost=40, risk=0.05).command("clients.csv"))
+    fedprice post clients.csv --beliefs exponential --cost 40 --value 4000 --risk 0.05
+    --budget 200 --alpha 3.3 --rounds 1000
+    >>> PostAsked().changed({"form": "auction"})
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: there is no form 'auction'. ...
+    """
+
+    beliefs: str = "exponential"
+    cost: float = 50.0
+    value: float = 4000.0
+    spread: float = 0.5
+    cost_low: float = 10.0
+    cost_high: float = 90.0
+    value_low: float = 0.0
+    value_high: float = 8000.0
+    form: str = "price"
+    blocks: int = 4
+    classes: int = 0
+    risk: float = 0.0
+    budget: float = 200.0
+    rounds: int = 1000
+    alpha: float = EXAMPLE_ALPHA
+    exponent: float = 2.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, str) and value and not 1 / LARGEST <= abs(value) <= LARGEST:
+                raise InputError(
+                    f"`{name}` must be 0, or between {1 / LARGEST:g} and {LARGEST:g} in size; "
+                    f"got {value:g}."
+                )
+        if self.beliefs not in SOURCES:
+            raise InputError(
+                f"there are no beliefs {self.beliefs!r}. {nearest(self.beliefs, SOURCES)}"
+            )
+        if self.form not in FORMS:
+            raise InputError(f"there is no form {self.form!r}. {nearest(self.form, FORMS)}")
+        if self.form == "menu" and self.beliefs == "others":
+            raise InputError(
+                "a menu cannot be made from the other clients' types: believe in a distribution, "
+                "or choose another form."
+            )
+
+    def changed(self, address: Mapping[str, str]) -> Self:
+        """Return what an address asks for; what it does not say is as it is here."""
+        return replace(self, **given_in(address, self))
+
+    def address(self, usual: Self) -> dict[str, str]:
+        """Return the state as it stands in an address: what differs from what is usual."""
+        own, given = asdict(self), asdict(usual)
+        return {name: _text(value) for name, value in own.items() if value != given[name]}
+
+    @property
+    def drawn_from(self) -> bool:
+        """Whether the beliefs are a distribution that is cut into cells."""
+        return self.beliefs in ("exponential", "lognormal", "ranges")
+
+    def beliefs_about(
+        self, clients: Clients, file: Beliefs | None = None, cells: int = CELLS
+    ) -> Beliefs:
+        """Return the beliefs; `file` are those of the file that was dropped, if there was one."""
+        if self.beliefs == "exponential":
+            return Beliefs.exponential(cost=self.cost, value=self._value, cells=cells)
+        if self.beliefs == "lognormal":
+            return Beliefs.lognormal(
+                cost=self.cost, value=self._value, spread=self.spread, cells=cells
+            )
+        if self.beliefs == "ranges":
+            return Beliefs.ranges(
+                cost=(self.cost_low, self.cost_high),
+                value=(self.value_low, self.value_high),
+                cells=cells,
+            )
+        if self.beliefs == "others":
+            clients.require_types()
+            return Beliefs.leave_one_out(clients, unseen=self.form != "price")
+        if file is None:
+            raise InputError(
+                "drop a file of beliefs with the columns cost, value and probability, or believe "
+                "in a distribution."
+            )
+        return file
+
+    @property
+    def _value(self) -> float:
+        """The mean value that is believed in; a menu takes values from the clients."""
+        return 0.0 if self.form == "menu" else self.value
+
+    def bound(self) -> Bound:
+        """Return the bound."""
+        return Bound(alpha=self.alpha, rounds=self.rounds)
+
+    def _how(self) -> dict[str, Any]:
+        """Return what goes with the form, by the names of `post`."""
+        if self.form == "blocks":
+            return {"blocks": self.blocks}
+        if self.form != "price" or self.beliefs == "others":
+            return {}
+        given = {"classes": self.classes, "risk": self.risk}
+        return {name: value for name, value in given.items() if value}
+
+    def post(self, clients: Clients, file: Beliefs | None = None, cells: int = CELLS) -> Posted:
+        """Return what to post; with fewer cells than usual, roughly."""
+        settings: dict[str, Any] = {
+            "bound": self.bound(), "budget": self.budget, "form": self.form,
+            "cost_exponent": self.exponent,
+        } | self._how()  # fmt: skip
+        if self.beliefs == "others":
+            clients.require_types()
+            return post_from_others(clients, **settings)
+        return post(clients, self.beliefs_about(clients, file, cells), **settings)
+
+    def marginals(self, clients: Clients, file: Beliefs | None = None) -> dict[str, Types | None]:
+        """Return what is believed of the cost and of the value alone, fine enough to be drawn.
+
+        Each is given as the costs of types without value. Of the values there is nothing to draw
+        for a menu, which takes them from the clients.
+        """
+        if self.drawn_from:
+            return {"cost": self._alone("cost"), "value": self._alone("value")}
+        types, own = self.beliefs_about(clients, file).groups(clients)
+        share = np.bincount(own, minlength=len(types)) / own.size
+        weight = np.concatenate([s * one.weight for s, one in zip(share, types, strict=True)])
+        found = {}
+        for what in ("cost", "value"):
+            every = np.concatenate([getattr(one, what) for one in types])
+            found[what] = Types(every, np.zeros_like(every), weight)
+        return found | ({"value": None} if self.form == "menu" else {})
+
+    def _alone(self, what: str) -> Types | None:
+        if what == "value" and self.form == "menu":
+            return None
+        if self.beliefs == "ranges":
+            ends = getattr(self, f"{what}_low"), getattr(self, f"{what}_high")
+            middles = (np.arange(FINE_CELLS) + 0.5) / FINE_CELLS
+            return _sure(ends[0] + (ends[1] - ends[0]) * middles)
+        mean = getattr(self, what)
+        if mean == 0:
+            return _sure(np.zeros(1))
+        if self.beliefs == "exponential":
+            return Beliefs.exponential(cost=mean, value=0, cells=FINE_CELLS).types[""]
+        one = Beliefs.lognormal(cost=mean, value=0, spread=self.spread, cells=FINE_CELLS)
+        return one.types[""]
+
+    def needs_file(self) -> bool:
+        """Tell whether the command has to read the beliefs from a file."""
+        return self.beliefs in ("lognormal", "ranges", "file")
+
+    def command(
+        self, clients: str, beliefs: str = BELIEFS_FILE, calibration: str | None = None
+    ) -> str:
+        """Return the command that computes the same from a file of clients.
+
+        Parameters
+        ----------
+        clients
+            The name of their file.
+        beliefs
+            That of a file of beliefs, where the command line knows no such distribution.
+        calibration
+            That of the calibration that α and the norms are from, if they were measured.
+        """
+        parts = ["fedprice", "post", plain_path(clients), "--beliefs"]
+        parts.append(plain_path(beliefs) if self.needs_file() else self.beliefs)
+        if self.beliefs == "exponential":
+            parts += ["--cost", _text(self.cost)]
+            if self.form != "menu":
+                parts += ["--value", _text(self.value)]
+        if self.form != "price":
+            parts += ["--form", self.form]
+        for name, value in self._how().items():
+            parts += [f"--{name}", _text(value)]
+        parts += ["--budget", _text(self.budget)]
+        parts += ["--alpha", _text(self.alpha)] if calibration is None else []
+        parts += ["--calibration", plain_path(calibration)] if calibration is not None else []
+        parts += ["--rounds", str(self.rounds)]
+        if self.exponent != 2:
+            parts += ["--exponent", _text(self.exponent)]
+        return shlex.join(parts)
+
+    def python(
+        self,
+        clients: str | None,
+        beliefs: str = BELIEFS_FILE,
+        calibration: str | None = None,
+        known: Sequence[str] = ("cost", "value"),
+    ) -> str:
+        """Return the Python that computes the same.
+
+        Parameters
+        ----------
+        clients
+            The name of the clients' file; None for the example.
+        beliefs
+            That of a file of beliefs, if one was dropped.
+        calibration, known
+            The name of the calibration that α and the norms are from, if they were measured, and
+            which of cost and value the clients' file then has.
+        """
+        types = "" if self.beliefs == "others" else ", types=False"
+        whom = "fp.population()" if clients is None else f"fp.Clients.read({clients!r}{types})"
+        start = "import fedprice as fp\n\n"
+        bound = f"fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})"
+        if clients is not None and calibration is not None:
+            start = calibrated_terms(clients, calibration)
+            own = "".join(f', {name}=terms["{name}"]' for name in known)
+            whom = (
+                "fp.Clients(ids=calibration.ids, samples=calibration.samples, "
+                f"grad_norm=calibration.grad_norm{own}).with_max_weight({LARGEST_WEIGHT:g})"
+            )
+            bound = f"calibration.bound({self.rounds})"
+        more = [f"bound={bound}"]
+        more.append(f"budget={_text(self.budget)}")
+        if self.form != "price":
+            more.append(f"form={self.form!r}")
+        if self.exponent != 2:
+            more.append(f"cost_exponent={_text(self.exponent)}")
+        more += [f"{name}={_text(value)}" for name, value in self._how().items()]
+        lines = [f"{start}clients = {whom}"]
+        if self.beliefs == "others":
+            call = "fp.post_from_others(clients, "
+        else:
+            lines.append(f"beliefs = {self._python_beliefs(beliefs)}")
+            call = "fp.post(clients, beliefs, "
+        lines += [f"posted = {call}{', '.join(more)})", "print(posted)", ""]
+        return "\n".join(lines)
+
+    def _python_beliefs(self, file: str) -> str:
+        means = f"cost={_text(self.cost)}, value={_text(self._value)}"
+        if self.beliefs == "exponential":
+            return f"fp.Beliefs.exponential({means})"
+        if self.beliefs == "lognormal":
+            return f"fp.Beliefs.lognormal({means}, spread={_text(self.spread)})"
+        if self.beliefs == "ranges":
+            ends = [_text(getattr(self, f"{what}_{end}"))
+                    for what in ("cost", "value") for end in ("low", "high")]  # fmt: skip
+            return f"fp.Beliefs.ranges(cost=({ends[0]}, {ends[1]}), value=({ends[2]}, {ends[3]}))"
+        return f"fp.Beliefs.read({file!r})"
+
+
+def _sure(numbers: FloatArray) -> Types:
+    return Types(numbers, np.zeros_like(numbers), np.full(numbers.size, 1 / numbers.size))
+
+
+def _text(value: float | str) -> str:
+    """Return a number with all its digits, and none that it does not need."""
+    return value if isinstance(value, str) else repr(value).removesuffix(".0")
