@@ -1,0 +1,63 @@
+"""The ledger that is served: followed once for all browsers, and verified in the background."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+from nicegui import app
+
+from fedprice.market.following import Following
+from fedprice.market.verification import Checked, Verification
+
+__all__ = ["Watched", "watched"]
+
+
+AFTER = 2.0  # seconds: the page that is opened first is drawn before the verification begins
+
+
+class Watched:
+    """A ledger with what was read of it, and how far it is verified.
+
+    Parameters
+    ----------
+    url
+        Where it is, or will be.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.following = Following(url)
+        self._verification: Verification | None = None
+        self._lock, self._begin = threading.Lock(), time.monotonic() + AFTER
+
+    def checked(self, run: str = "") -> Checked:
+        """Return how far the ledger is verified, and what that says of a run's clients."""
+        with self._lock:
+            if self._verification is None:
+                if time.monotonic() < self._begin:
+                    return Checked()
+                self._verification = Verification(self.url)
+        return self._verification.checked(run)
+
+    def close(self) -> None:
+        """End the verification, and let go of the database."""
+        with self._lock:
+            self._begin = math.inf
+            if self._verification is not None:
+                self._verification.close()
+        self.following.close()
+
+
+_LOCK = threading.Lock()
+_WATCHED: dict[str, Watched] = {}  # for all browsers: each would read and verify the same again
+
+
+def watched(url: str) -> Watched:
+    """Return the ledger at a URL; it is let go of when the server ends."""
+    with _LOCK:
+        if url not in _WATCHED:
+            _WATCHED[url] = Watched(url)
+            app.on_shutdown(_WATCHED[url].close)
+        return _WATCHED[url]
