@@ -1,0 +1,292 @@
+"""A client's account, from a ledger or from an export that was dropped: all that a page shows."""
+
+from __future__ import annotations
+
+import io
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from fedprice.errors import InputError, UnverifiedError
+from fedprice.market.chain import Entry, find
+from fedprice.market.client_reader import read_client
+from fedprice.market.database import Database, accounts, sa
+from fedprice.market.money import money
+from fedprice.market.pay import PayLine, pay_lines, why_paid
+from fedprice.market.statements import entries_of, no_client, part_of
+from fedprice.verify import (
+    HASH,
+    LONGEST_NAME,
+    UncheckedError,
+    VerificationError,
+    check_entries,
+    require_signed,
+)
+from fedprice.verify import entries_of as lines_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from decimal import Decimal
+    from typing import Any
+
+    import polars as pl
+
+    from fedprice.verify import Books, Client, Run
+
+__all__ = [
+    "Account",
+    "RunPart",
+    "Undelivered",
+    "account_of",
+    "checked_export",
+    "client_address",
+    "client_names",
+    "heads_of",
+]
+
+SENT_NOTHING = "drew heads, and sent nothing"
+MOST_ROUNDS = 12  # named in a line of why nothing was paid
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """Heads of a client that it was not paid for, and why: it missed them, or was refused."""
+
+    event: str
+    why: str
+    rounds: tuple[int, ...]  # counted from 1
+
+    def __str__(self) -> str:
+        """Return it as a sentence.
+
+        >>> print(Undelivered("refused", "its norm is too large", (3, 7)))
+        Refused in rounds 3 and 7: its norm is too large.
+        """
+        shown = [f"{round_:,}" for round_ in self.rounds[:MOST_ROUNDS]]
+        if more := len(self.rounds) - len(shown):
+            shown.append(f"{more:,} more")
+        listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+        word = "rounds" if len(self.rounds) > 1 else "round"
+        return f"{self.event.capitalize()} in {word} {listed}: {self.why.rstrip('.')}."
+
+
+@dataclass(frozen=True)
+class RunPart:
+    """A client's part in a run: what it did, what it was paid and why, and why not."""
+
+    name: str
+    run: Run
+    own: Client
+    lines: tuple[PayLine, ...]
+    why: str
+    undelivered: tuple[Undelivered, ...]
+
+    @property
+    def paid(self) -> Decimal:
+        """What it was paid; negative if it paid."""
+        return money(self.own.paid)
+
+    @property
+    def lost(self) -> Decimal:
+        """What the heads that it did not deliver cost it."""
+        run, own = self.run, self.own
+        return money(max(0, own.payment * run.done // run.rounds - own.paid))
+
+
+@dataclass(frozen=True)
+class Account:
+    """A client's statement.
+
+    Attributes
+    ----------
+    client, unit, balance
+        Whose it is, what the money is, and how much of it is there.
+    parts
+        One for each run, in the order in which they were opened.
+    entries
+        All that concerns the client, as `fedprice.market.statements.statement_of` returns it.
+    offered
+        Runs that are offered to the client and not opened yet.
+    size, head
+        How many entries the ledger has, and the hash of the last one.
+    """
+
+    client: str
+    unit: str
+    balance: Decimal
+    parts: tuple[RunPart, ...]
+    entries: pl.DataFrame
+    offered: tuple[str, ...]
+    size: int
+    head: str
+
+
+def account_of(url: str, client: str, count: Callable[[int], None]) -> Account:
+    """Return a client's account in a ledger as it is recorded, which proves nothing.
+
+    Parameters
+    ----------
+    url, client
+        The ledger, and whose account it is.
+    count
+        Called with how many entries were read; what it raises ends the reading.
+    """
+    found = read_client(url, client, count)
+    rows = entries_of(found.books, found.parts, client)
+    return _account(found.books, rows, client, found.offered, found.size, found.head)
+
+
+def checked_export(
+    content: bytes,
+    name: str,
+    *,
+    client: str,
+    heads: list[str],
+    unsigned: bool,
+    count: Callable[[int], None],
+) -> tuple[Books, Account | None]:
+    """Return what an exported ledger adds up to, and a client's account in it.
+
+    Parameters
+    ----------
+    content, name
+        What `fedprice ledger export` wrote, and how errors call it.
+    client
+        Whose account is wanted; empty for none.
+    heads
+        Hashes of entries that must be there.
+    unsigned
+        Whether to let money pass that moved without its owner's signature.
+    count
+        Called with the number of every entry that is read; what it raises ends the reading.
+
+    Raises
+    ------
+    UnverifiedError
+        Naming the first thing that is wrong.
+    InputError
+        If it is no export, or the client is not in it.
+    """
+    if content.startswith(b"SQLite format 3"):
+        raise InputError(
+            f"{name} is a database, not an export; show it with: fedprice serve --ledger {name}"
+        )
+    kept: list[Entry] = []
+
+    def entries() -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(lines_of(io.BytesIO(content)), start=1):
+            count(number)
+            yield line
+            if client:  # it was found to be sound by now
+                postings = [(account, amount) for account, amount in line["postings"]]
+                entry = Entry(number, line["content"], postings, line["hash"], line["signature"])
+                kept.append(part_of(entry, client))
+
+    try:
+        books = check_entries(entries(), heads=heads)
+        require_signed(books, unsigned)
+    except VerificationError as error:
+        raise UnverifiedError(f"{name} does not verify: {error}") from error
+    except UncheckedError as error:
+        raise InputError(str(error)) from error
+    except MemoryError as error:
+        raise InputError(f"{name} is too large for the memory of this machine.") from error
+    if not client:
+        return books, None
+    rows = entries_of(books, kept, client)
+    offered = tuple(run for run, made in books.offered.items() if client in made.offers)
+    if rows.is_empty() and not offered:
+        raise no_client(name, books, client)
+    return books, _account(books, rows, client, offered, len(books.hashes), books.hashes[-1])
+
+
+def _account(
+    books: Books, rows: pl.DataFrame, client: str, offered: tuple[str, ...], size: int, head: str
+) -> Account:
+    parts = tuple(
+        RunPart(
+            name,
+            run,
+            own,
+            tuple(pay_lines(run, own)),
+            why_paid(run, own, books.unit),
+            _undelivered(rows, name),
+        )
+        for name, run in books.runs.items()
+        if (own := run.clients.get(client)) is not None
+    )
+    balance = money(books.balances.get(f"client:{client}", 0))
+    return Account(client, books.unit, balance, parts, rows, offered, size, head)
+
+
+def _undelivered(entries: pl.DataFrame, run: str) -> tuple[Undelivered, ...]:
+    """Return the heads of a run that were not paid for, by what happened and why."""
+    missing = entries.filter(entries["run"] == run, entries["event"].is_in(["missed", "refused"]))
+    why: dict[tuple[str, str], list[int]] = {}
+    for event, note, round_ in missing.select("event", "note", "round").iter_rows():
+        why.setdefault((event, note), []).append(round_)
+    return tuple(
+        Undelivered(event, SENT_NOTHING if event == "missed" else note, tuple(rounds))
+        for (event, note), rounds in why.items()
+    )
+
+
+def client_address(client: str) -> str:
+    """Return the address of a client's page.
+
+    Examples
+    --------
+    >>> client_address("a/b <i>"), client_address("..")
+    ('/client/a%2Fb%20%3Ci%3E', '/client?name=..')
+    """
+    quoted = quote(client, safe="")
+    # A browser takes dots for a way up, also where they are quoted.
+    return f"/client?name={quoted}" if {".", ".."} & {*client.split("/")} else f"/client/{quoted}"
+
+
+def client_names(url: str, search: str, most: int) -> tuple[list[tuple[str, Decimal]], str, int]:
+    """Return clients of a ledger whose names have a text in them, and their balances.
+
+    Parameters
+    ----------
+    url, search, most
+        The ledger, the text, whatever its case, and how many to return at most.
+
+    Returns
+    -------
+    clients
+        In the order of names; names that are numbers in the order of numbers.
+    unit, total
+        What the money is, and how many clients there are with this text.
+    """
+    named = sa.select(accounts.c.name, accounts.c.balance).where(
+        accounts.c.name.startswith("client:")
+    )
+    with closing(Database(url, read_only=True)) as database, database.reading() as connection:
+        balances = {name[7:]: balance for name, balance in connection.execute(named)}
+        begun = find(connection, ["begin"]) or {}
+    wanted = search.casefold()
+    found = [name for name in balances if wanted in name.casefold()]
+    found.sort(key=lambda name: (len(name), name) if name.isdigit() else (LONGEST_NAME + 1, name))
+    shown = [(name, money(balances[name])) for name in found[:most]]
+    return shown, str(begun.get("unit", "")), len(found)
+
+
+def heads_of(text: str) -> list[str]:
+    """Return the hashes in a text, which may be none; refuse what is not a hash.
+
+    Examples
+    --------
+    >>> heads_of(" " + "ab" * 32 + ", ") == ["ab" * 32], heads_of("")
+    (True, [])
+    >>> heads_of("ab")
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: a head must be 64 hexadecimal digits; got 'ab'.
+    """
+    found = text.replace(",", " ").split()
+    for head in found:
+        if not HASH.match(head):
+            raise InputError(f"a head must be 64 hexadecimal digits; got {head!r:.80}.")
+    return found
