@@ -3,10 +3,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability clean
+.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability bench-web clean
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
+	@echo "see it in a browser: $(BIN)/fedprice serve --results build/demo"
 
 test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	$(BIN)/ruff format --check .
@@ -45,6 +46,9 @@ bench-stability: $(VENV)/.installed-test $(VENV)/.installed-torch  ## estimators
 
 bench-own-models: $(VENV)/.installed-test $(VENV)/.installed-torch  ## an MLP and a CNN calibrated, priced, trained; writes benchmarks/own_models.{md,json}
 	$(BIN)/python -m benchmarks.own_models
+
+bench-web: $(VENV)/.installed-test  ## the pages in a real browser: a million clients, 100,000 rounds, 20 browsers; writes benchmarks/web.{md,json}
+	$(BIN)/python -m benchmarks.web
 
 # One stamp per extra: `make` installs again only when the requirements change.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
