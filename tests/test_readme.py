@@ -5,8 +5,12 @@ Its Python blocks are doctests.
 
 import os
 import re
+import shlex
+import signal
 import subprocess
 import sys
+import threading
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
@@ -31,6 +35,8 @@ SHORTENED = {
     "fedprice simulate setup1 --seeds 20": ("--seeds 20", "--seeds 2 --rounds 20"),
     "fedprice reproduce setup1 --quick": ("--quick", "--settings small.toml"),
 }
+# Lines that serve until they are stopped; they must answer.
+SERVES = "fedprice serve"
 # Lines that take long in any case.
 SLOW = "fedprice flower up"
 
@@ -48,16 +54,38 @@ def plain(line: str) -> str:
     return line.partition("  #")[0].strip()
 
 
-def execute(line: str, folder: Path) -> None:
+def surroundings(folder: Path) -> dict[str, str]:
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
     environment.pop("FEDPRICE_LEDGER", None)
+    return environment
+
+
+def execute(line: str, folder: Path) -> None:
     done = subprocess.run(
-        line, shell=True, cwd=folder, capture_output=True, text=True, timeout=600, env=environment
-    )
+        line, shell=True, cwd=folder, capture_output=True, text=True, timeout=600,
+        env=surroundings(folder),
+    )  # fmt: skip
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+
+
+def ask(line: str, folder: Path) -> None:
+    """Run a line that serves, ask it for its page, and end it as Ctrl-C does."""
+    words = [*shlex.split(plain(line)), "--no-browser", "--port", "0"]
+    with subprocess.Popen(
+        words, cwd=folder, stderr=subprocess.PIPE, text=True, env=surroundings(folder)
+    ) as process:
+        ended = threading.Timer(60, process.kill)
+        ended.start()
+        assert process.stderr is not None
+        said = process.stderr.readline()
+        with urllib.request.urlopen(said.partition("fedprice is at ")[2].split()[0]) as answer:
+            assert answer.status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
+        ended.cancel()
 
 
 @pytest.fixture
@@ -84,6 +112,9 @@ def test_the_commands_of_the_readme(folder: Path) -> None:
     def execute_block(lines: list[str]) -> None:
         for line in lines:
             if plain(line) in EXCLUDED or line.startswith(SLOW):
+                continue
+            if line.startswith(SERVES):
+                ask(line, folder)
                 continue
             for start, (old, new) in SHORTENED.items():
                 if line.startswith(start):
