@@ -414,11 +414,11 @@ def calibrate(
     vectors = [np.clip(weight / max_weight, q, 1.0) for q in sorted(levels)]
     for low, high in itertools.pairwise(vectors):
         if np.array_equal(low, high):
-            least = float(low.min())
-            above = "levels above that, or " if least < 1 else ""
+            lowest = float(low.min())
+            above = "levels above that, or " if lowest < 1 else ""
             raise InputError(
                 f"`max_weight` {max_weight:g} raises the levels of two pilots to the same ones, "
-                f"{least:.3g} or more; use {above}a larger `max_weight`."
+                f"{lowest:.3g} or more; use {above}a larger `max_weight`."
             )
     # Seeds of their own: pilots share no coin with the runs that they price.
     seeds = [key(seed, PILOTS, repeat, 0) >> 1 for repeat in range(repeats)]
