@@ -20,6 +20,7 @@ from fedprice.calibration import (
     calibrate,
     fit_alpha,
     fit_slope,
+    usual_levels,
 )
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
@@ -111,6 +112,31 @@ def test_calibrates_a_small_federation() -> None:
     ):
         with pytest.raises(InputError, match=message):
             calibrate(task, **change)
+
+
+def apart(count: int) -> Task:
+    """Return a task whose clients pull the model to places of their own."""
+    places = np.random.default_rng(count).normal(size=(count, 5))
+    return Task.of(
+        initial=[np.zeros(5)],
+        samples=[100] * count,
+        update=lambda model, client, round_, seed: [0.2 * (places[client] - model[0])],
+        evaluate=lambda model: {"loss": float(((model[0] - places) ** 2).sum(axis=1).mean())},
+    )
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_a_federation_of_few_clients_is_calibrated_by_default(count: int) -> None:
+    found = calibrate(apart(count))
+    assert 0 < found.interval[0] < found.alpha < found.interval[1]
+    low, high = (np.clip(1 / count, q, 1.0) for q in usual_levels(np.full(count, 1 / count)))
+    assert (1 / low - 1) / (1 / high - 1) == pytest.approx((1 / 0.1 - 1) / (1 / 0.3 - 1))
+
+
+def test_pilots_of_one_client_are_refused_with_a_remedy_that_helps() -> None:
+    task = LogisticRegression(synthetic(num_clients=1, samples=100), Training(local_steps=5))
+    with pytest.raises(InputError, match=r"the same ones, 1 or more; use a larger `max_weight`\.$"):
+        calibrate(task)
 
 
 def test_pilots_are_floored_and_share_their_coins(monkeypatch: pytest.MonkeyPatch) -> None:

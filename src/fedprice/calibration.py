@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fedprice.learning.task import Task
     from fedprice.rounds import Aggregator, History, ServerStep
 
-__all__ = ["Calibration", "Fit", "Slope", "calibrate", "fit_alpha", "fit_slope"]
+__all__ = ["Calibration", "Fit", "Slope", "calibrate", "fit_alpha", "fit_slope", "usual_levels"]
 
 FORMAT = "fedprice calibration 1"
 CHECKPOINTS = (20, 30, 50)
@@ -335,10 +335,40 @@ def _constants(fit: Fit) -> dict[str, float]:
     return found | {name: one for name, one in kept.items() if not np.isnan(one)}
 
 
+def usual_levels(weight: FloatArray, max_weight: float = 1.0) -> tuple[float, float]:
+    """Return the levels of pilots that nobody chose: 0.1 and 0.3, more for fewer than ten clients.
+
+    `max_weight` raises levels to a_n / max_weight, which is f on average; for three clients, it
+    would raise 0.1 and 0.3 to the same levels. Where f is above 0.1, the second level is such that
+    1/q − 1, to which A(q) is proportional, falls from f as much as it does from 0.1 to 0.3.
+
+    Parameters
+    ----------
+    weight
+        a, shape (clients,).
+    max_weight
+        As for `calibrate`.
+
+    Examples
+    --------
+    >>> usual_levels(np.full(12, 1 / 12))
+    (0.1, 0.3)
+    >>> low, high = usual_levels(np.full(3, 1 / 3))
+    >>> low, round(high, 3)
+    (0.1, 0.659)
+    """
+    low, high = LEVELS
+    floor = float(np.clip(weight / max_weight, 0.0, 1.0).mean())
+    if floor <= low * (1 + 1e-9):
+        return LEVELS
+    spread = (1 / floor - 1) * (1 / high - 1) / (1 / low - 1)
+    return low, 1 / (1 + spread)
+
+
 def calibrate(
     task: Task,
     *,
-    levels: Sequence[float] = LEVELS,
+    levels: Sequence[float] | None = None,
     checkpoints: Sequence[int] = CHECKPOINTS,
     repeats: int = 10,
     max_weight: float = 1.0,
@@ -355,7 +385,7 @@ def calibrate(
     task
         What is learned, and from whom.
     levels
-        Two or more levels for all clients, one per pilot.
+        Two or more levels for all clients, one per pilot; by default as `usual_levels` has them.
     checkpoints
         Rounds after which pilots are compared.
     repeats
@@ -370,6 +400,8 @@ def calibrate(
     InputError
         If the pilots cannot tell α from noise; the message says what to do.
     """
+    if levels is None:
+        levels = usual_levels(task.weight, max_weight)
     if len(set(levels)) < 2 or not all(0 < q <= 1 for q in levels):
         raise InputError(f"`levels` must be two or more different ones in (0, 1]; got {levels}.")
     if not checkpoints or min(checkpoints) < 1:
@@ -382,9 +414,11 @@ def calibrate(
     vectors = [np.clip(weight / max_weight, q, 1.0) for q in sorted(levels)]
     for low, high in itertools.pairwise(vectors):
         if np.array_equal(low, high):
+            lowest = float(low.min())
+            above = "levels above that, or " if lowest < 1 else ""
             raise InputError(
                 f"`max_weight` {max_weight:g} raises the levels of two pilots to the same ones, "
-                f"{low.min():.3g} or more; use levels above that, or a larger `max_weight`."
+                f"{lowest:.3g} or more; use {above}a larger `max_weight`."
             )
     # Seeds of their own: pilots share no coin with the runs that they price.
     seeds = [key(seed, PILOTS, repeat, 0) >> 1 for repeat in range(repeats)]
@@ -516,6 +550,7 @@ def fit_alpha(
     if not alpha - half > 0:
         raise InputError(
             f"the pilots cannot tell alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use more "
-            "repeats, a lower first level, or later checkpoints."
+            "repeats, later checkpoints, or a lower first level (for few clients with a larger "
+            "`max_weight`, which allows it)."
         )
     return alpha, (alpha - half, alpha + half)

@@ -9,7 +9,7 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
-from fedprice.cli.training import AggregatorName, Manner, ServerStepName, run_pilots
+from fedprice.cli.training import AggregatorName, Manner, PilotLevels, ServerStepName, run_pilots
 from fedprice.cli.what import (
     Batch,
     DataPath,
@@ -37,9 +37,7 @@ __all__ = ["calibrate", "numbers"]
 def calibrate(
     what: WhatArgument,
     repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
-    levels: Annotated[
-        str, typer.Option(metavar="Q,Q,…", help="The levels of the pilots, at least two.")
-    ] = "0.1,0.3",
+    levels: PilotLevels = None,
     checkpoints: Annotated[
         str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
     ] = "20,30,50",
@@ -67,7 +65,7 @@ def calibrate(
     require_extras(*extras_for(what))
     delivery = Delivery(output, None, format_, force)
     settings = {
-        "levels": numbers("--levels", levels, float),
+        "levels": None if levels is None else numbers("--levels", levels, float),
         "checkpoints": numbers("--checkpoints", checkpoints, int),
         "repeats": repeats,
         "max_weight": max_weight,

@@ -12,7 +12,7 @@ from fedprice.cli import options
 from fedprice.cli.calibrate import numbers
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
-from fedprice.cli.training import AggregatorName, Manner, ServerStepName, run_pilots
+from fedprice.cli.training import AggregatorName, Manner, PilotLevels, ServerStepName, run_pilots
 from fedprice.cli.what import (
     WHAT,
     Batch,
@@ -95,9 +95,7 @@ def steps(
         typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
     ] = LARGEST_WEIGHT,
     repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
-    levels: Annotated[
-        str, typer.Option(metavar="Q,Q,…", help="The levels of the pilots, at least two.")
-    ] = "0.1,0.3",
+    levels: PilotLevels = None,
     checkpoints: Annotated[
         str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
     ] = "20,30,50",
@@ -132,7 +130,7 @@ def steps(
         measured = _read_calibrations(calibration or [])
     else:
         settings = {
-            "levels": numbers("--levels", levels, float),
+            "levels": None if levels is None else numbers("--levels", levels, float),
             "checkpoints": numbers("--checkpoints", checkpoints, int),
             "repeats": repeats,
             "seed": seed,

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome, Scheme
     from fedprice.rounds import Aggregator, History, ServerStep
 
-__all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
-           "counted", "kept_in", "measures", "run_pilots", "train", "warn"]  # fmt: skip
+__all__ = ["AggregatorName", "Kept", "Manner", "PilotLevels", "ServerStepName", "WorkFolder",
+           "calibrated", "counted", "kept_in", "measures", "run_pilots", "train",
+           "warn"]  # fmt: skip
 
 TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
          "loss_std"}  # columns of results  # fmt: skip
@@ -39,6 +40,15 @@ AggregatorName = Annotated[
         help="How updates are combined: horvitz-thompson, trotter-tukey, hajek, fedavg or "
         "difference; by default horvitz-thompson for setups and data files, trotter-tukey for "
         "other models.",
+    ),
+]
+PilotLevels = Annotated[
+    str | None,
+    typer.Option(
+        "--levels",
+        metavar="Q,Q,…",
+        help="The levels of the pilots, at least two; by default 0.1,0.3, with a higher second one "
+        "for fewer than ten clients.",
     ),
 ]
 ServerStepName = Annotated[
@@ -178,9 +188,9 @@ def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
     """Calibrate, and show how far it is."""
     from fedprice.calibration import CHECKPOINTS, LEVELS, calibrate
 
-    default: dict[str, Any] = {"levels": LEVELS, "checkpoints": CHECKPOINTS, "repeats": 10}
+    default: dict[str, Any] = {"levels": None, "checkpoints": CHECKPOINTS, "repeats": 10}
     settings = default | settings
-    total = len(settings["levels"]) * settings["repeats"] * max(settings["checkpoints"])
+    total = len(settings["levels"] or LEVELS) * settings["repeats"] * max(settings["checkpoints"])
     with rounds_bar("pilots") as tell:
         return calibrate(
             what.task,

@@ -52,8 +52,10 @@ def _plain_rows(rows: dict[str, Any]) -> str | None:
 
     A round has such a row for every update, and json takes half as long again.
     """
-    plain = set(map(type, rows)) == {str}
-    if not plain or not all(isinstance(row, (list, tuple)) and row for row in rows.values()):
+    kinds = set(map(type, rows.values()))
+    if set(map(type, rows)) != {str} or not all(issubclass(kind, list | tuple) for kind in kinds):
+        return None
+    if not all(rows.values()):
         return None
     between = '","'
     try:

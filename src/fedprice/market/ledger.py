@@ -560,10 +560,17 @@ class Ledger:
             with self._database.writing() as connection:
                 found = recorded(connection, [kind, *of])
                 if found is not None:
-                    if found != text:
+                    before, at = found
+                    if before != text:
                         raise LedgerError(
                             f"{title} is recorded already, with other content; take another name "
                             "or ledger."
+                        )
+                    moves = kind in ("deposit", "withdraw")
+                    if moves and at not in self._caught_up(connection).moves:
+                        raise LedgerError(
+                            f"{title} was recorded as entry {at}, and reversed since; take another "
+                            "reference. Nothing was recorded."
                         )
                     return False
                 books = self._caught_up(connection)
