@@ -190,6 +190,8 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
     game = fp.Game(fp.population(12), bound=BOUND, budget=200)
     wait_for_card(page, "expected loss", number(fp.solve(game).expected_loss))
+    page.wait_for_function("location.search.includes('file=twelve.csv')")
+    link = page.url
     page.locator("input[type=file]").set_input_files(bad)
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text(
@@ -201,6 +203,12 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     assert browser is not None
     other = browser.new_context().new_page()
     other.goto(example.url)
+    expect(other.get_by_text("Example: 40 clients")).to_be_visible()
+    # A link cannot show the same without the file, and says so.
+    other.goto(link)
+    expect(other.get_by_role("alert")).to_contain_text(
+        "This link was made with the file twelve.csv"
+    )
     expect(other.get_by_text("Example: 40 clients")).to_be_visible()
     other.context.close()
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nicegui import run, ui
 
 from fedprice.errors import FedpriceError
-from fedprice.web.look import Chart, Figure, Problem, address, empty, frame, panel, set_address
+from fedprice.web.chart import Chart
+from fedprice.web.look import Figure, Problem, address, empty, frame, panel, set_address
 from fedprice.web.reproduction import read_reproduction
 from fedprice.web.result_charts import (
     FIGURES,
@@ -206,6 +207,9 @@ def _folded(table: WrittenTable) -> None:
 
 def _table(table: WrittenTable) -> None:
     """Draw a table that sorts by numbers, and shows them with their intervals."""
+    numbers = {
+        place for row in table.rows for place, cell in enumerate(row) if cell.number is not None
+    }
     columns: list[dict[str, Any]] = [
         {
             "name": name,
@@ -213,7 +217,8 @@ def _table(table: WrittenTable) -> None:
             "field": f"key{place}",
             ":format": f"(_, row) => row.text{place}",
             "sortable": True,
-            "align": "left" if all(row[place].number is None for row in table.rows) else "right",
+            "align": "right" if place in numbers else "left",
+            "style": "white-space: nowrap" if place in numbers else "",  # a number and its interval
         }
         for place, name in enumerate(table.columns)
     ]
