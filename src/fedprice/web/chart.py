@@ -69,6 +69,9 @@ def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
             axis.update({key: axes[key] | axis.get(key, {}) for key in axes})
             axis.setdefault("axisLabel", {})[":color"] = _INK
             axis.setdefault("nameTextStyle", {})[":color"] = _INK
+    for series in own.get("series", []):
+        if "label" in series:
+            series["label"].setdefault(":color", _INK)
     if "legend" in own:
         own["legend"] = {"itemWidth": 14, "itemHeight": 10} | own["legend"]
     for name in ("legend", "title"):

@@ -181,8 +181,9 @@ def frontier_chart(
     # Beside the point, on the side with more room: the axis below has labels of its own.
     right = budget < (ends[0] + ends[1]) / 2
     label = {
-        "show": True, "position": "right" if right else "left", "distance": 10,
-        "formatter": f"{number(budget)}: {number(loss or 0.0)}", "color": ON_SCREEN[5],
+        "show": True, "formatter": f"{number(budget)}: {number(loss or 0.0)}", "distance": 8,
+        "position": "right" if right else "top", "align": "left" if right else "right",
+        "offset": [0, -10 if right else 0],
     }  # fmt: skip
     here = {
         "type": "scatter", "name": "here", "symbolSize": 12, "color": ON_SCREEN[5], "label": label,

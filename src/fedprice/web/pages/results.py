@@ -207,9 +207,6 @@ def _folded(table: WrittenTable) -> None:
 
 def _table(table: WrittenTable) -> None:
     """Draw a table that sorts by numbers, and shows them with their intervals."""
-    numbers = {
-        place for row in table.rows for place, cell in enumerate(row) if cell.number is not None
-    }
     columns: list[dict[str, Any]] = [
         {
             "name": name,
@@ -217,13 +214,12 @@ def _table(table: WrittenTable) -> None:
             "field": f"key{place}",
             ":format": f"(_, row) => row.text{place}",
             "sortable": True,
-            "align": "right" if place in numbers else "left",
-            "style": "white-space: nowrap" if place in numbers else "",  # a number and its interval
+            "align": "left" if all(row[place].number is None for row in table.rows) else "right",
         }
         for place, name in enumerate(table.columns)
     ]
     rows: list[dict[str, Any]] = [
-        {f"text{place}": cell.text for place, cell in enumerate(row)}
+        {f"text{place}": _unbroken(cell) for place, cell in enumerate(row)}
         | {f"key{place}": _key(cell) for place, cell in enumerate(row)}
         | {"id": at}
         for at, row in enumerate(table.rows)
@@ -231,9 +227,14 @@ def _table(table: WrittenTable) -> None:
     if "verdict" in table.columns:
         columns.insert(0, columns.pop())  # where a narrow screen shows it, too
     drawn = ui.table(columns=columns, rows=rows, row_key="id", pagination=0)
-    drawn.props("flat dense wrap-cells hide-bottom").classes("w-full")
+    drawn.props("flat dense wrap-cells hide-bottom").classes("w-full fp-narrow")
     if "verdict" in table.columns:
         drawn.add_slot("body-cell-verdict", VERDICT_SLOT)
+
+
+def _unbroken(cell: Cell) -> str:
+    """Return the text of a cell, which a narrow column breaks before an interval, not within."""
+    return cell.text if cell.number is None else cell.text.replace(" to ", "\u00a0to\u00a0")
 
 
 def _key(cell: Cell) -> Any:
