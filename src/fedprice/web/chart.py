@@ -72,6 +72,8 @@ def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
     for series in own.get("series", []):
         if "label" in series:
             series["label"].setdefault(":color", _INK)
+        if "markLine" in series:
+            series["markLine"]["precision"] = -1  # ECharts would draw 0.1533 at 0.15
     if "legend" in own:
         own["legend"] = {"itemWidth": 14, "itemHeight": 10} | own["legend"]
     for name in ("legend", "title"):
