@@ -70,8 +70,8 @@ def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
             axis.setdefault("axisLabel", {})[":color"] = _INK
             axis.setdefault("nameTextStyle", {})[":color"] = _INK
     for series in own.get("series", []):
-        if "label" in series:
-            series["label"].setdefault(":color", _INK)
+        if "label" in series and "color" not in series["label"]:
+            series["label"][":color"] = _INK
         if "markLine" in series:
             series["markLine"]["precision"] = -1  # ECharts would draw 0.1533 at 0.15
     if "legend" in own:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from fedprice.web import belief_charts as charts
+from fedprice.web import truth_charts as charts
 from fedprice.web.believed import DRAWS, forms_to_compare
 from fedprice.web.chart import Chart
 from fedprice.web.look import Problem, explained, panel

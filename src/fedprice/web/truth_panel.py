@@ -9,7 +9,7 @@ from nicegui import ui
 
 from fedprice.errors import InputError
 from fedprice.pricing.display import number
-from fedprice.web import belief_charts as charts
+from fedprice.web import truth_charts as charts
 from fedprice.web.chart import Chart
 from fedprice.web.look import Problem, explained, panel
 

@@ -14,7 +14,7 @@ from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing.display import number
 from fedprice.random_clients import population
 from fedprice.tables import csv_text
-from fedprice.web import belief_charts as charts
+from fedprice.web import offer_charts as charts
 from fedprice.web.asked import EXAMPLE
 from fedprice.web.believed import DRAWS, FEW, Believed, tariff_frame
 from fedprice.web.chart import Chart
