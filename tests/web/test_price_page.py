@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
@@ -19,6 +21,7 @@ from fedprice.pricing.display import number
 from fedprice.web.words import WORDS
 from tests.cli.test_own import calibration
 from tests.web.conftest import Serving, card, card_of, serving_of, wait_for_card
+from tests.web.reverse_proxy import proxied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = fp.population()
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
+TOKEN = "a-token-of-23-letters.."
 
 
 def outcome(budget: float = 200, scheme: str = "equilibrium") -> fp.Outcome:
@@ -190,6 +194,8 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
     game = fp.Game(fp.population(12), bound=BOUND, budget=200)
     wait_for_card(page, "expected loss", number(fp.solve(game).expected_loss))
+    page.wait_for_function("location.search.includes('file=twelve.csv')")
+    link = page.url
     page.locator("input[type=file]").set_input_files(bad)
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text(
@@ -201,6 +207,12 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     assert browser is not None
     other = browser.new_context().new_page()
     other.goto(example.url)
+    expect(other.get_by_text("Example: 40 clients")).to_be_visible()
+    # A link cannot show the same without the file, and says so.
+    other.goto(link)
+    expect(other.get_by_role("alert")).to_contain_text(
+        "This link was made with the file twelve.csv"
+    )
     expect(other.get_by_text("Example: 40 clients")).to_be_visible()
     other.context.close()
 
@@ -359,27 +371,36 @@ def test_the_table_sorts_searches_and_turns_on_the_server(page: Page, example: S
     )
 
 
-def test_pages_lie_below_a_root_path(
-    page: Page, serving: Callable[..., Serving], tmp_path: Path
+@pytest.mark.parametrize("takes_off", [True, False])
+def test_pages_lie_below_a_path_of_a_proxy(
+    page: Page, serving: Callable[..., Serving], tmp_path: Path, takes_off: bool
 ) -> None:
-    """Links, scripts, websockets and uploads keep the path below which a proxy shows the pages."""
+    """Links, scripts, websockets, uploads and the API, whether or not the proxy keeps the path."""
     outside: list[str] = []
-    page.on(
-        "request", lambda own: outside.append(own.url) if "/lab/fedprice/" not in own.url else None
-    )
-    started = serving("--root-path", "/lab/fedprice")
-    assert started.url.endswith("/lab/fedprice/")
-    page.goto(started.url)
-    wait_for_card(page, "spend", "200")
-    file = tmp_path / "twelve.csv"
-    fp.population(12).write(file)
-    page.locator("input[type=file]").set_input_files(file)
-    expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
-    page.get_by_role("link", name="Runs").click()
-    expect(page.get_by_text("No ledger is shown")).to_be_visible()
-    page.get_by_role("link", name="Price").click()
-    wait_for_card(page, "spend", "200")
-    assert page.request.get(f"{started.url}api/openapi.json").ok
+    listening = socket.create_server(("127.0.0.1", 0))
+    name = f"127.0.0.1:{listening.getsockname()[1]}"
+    below = f"http://{name}/lab/fedprice/"
+    page.on("request", lambda own: None if own.url.startswith(below) else outside.append(own.url))
+    started = serving("--root-path", "/lab/fedprice", "--name", name, "--token", TOKEN)
+    port = urlsplit(started.url).port
+    assert port is not None
+    with proxied(port, listening, "/lab/fedprice", takes_off=takes_off):
+        refused = page.request.get(below)
+        assert refused.status == 401  # the token is asked for behind a proxy, too
+        page.goto(f"{below}?token={TOKEN}&budget=60")
+        wait_for_card(page, "spend", "60")
+        assert TOKEN not in page.url
+        file = tmp_path / "twelve.csv"
+        fp.population(12).write(file)
+        page.locator("input[type=file]").set_input_files(file)
+        expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
+        page.locator("input[aria-label=budget]").fill("50")
+        wait_for_card(page, "spend", "50")
+        page.get_by_role("link", name="Runs").click()
+        expect(page.get_by_text("No ledger is shown")).to_be_visible()
+        page.get_by_role("link", name="Price").click()
+        wait_for_card(page, "spend", "200")
+        assert page.request.get(f"{below}api/openapi.json").ok
     assert not [url for url in outside if not url.startswith(("data:", "blob:"))]
 
 

@@ -14,15 +14,16 @@ from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing.display import number
 from fedprice.random_clients import population
 from fedprice.tables import csv_text
-from fedprice.web import belief_charts as charts
+from fedprice.web import offer_charts as charts
 from fedprice.web.asked import EXAMPLE
 from fedprice.web.believed import DRAWS, FEW, Believed, tariff_frame
+from fedprice.web.chart import Chart
 from fedprice.web.information_panel import InformationPanel
 from fedprice.web.look import (
-    Chart,
     Dial,
     Figure,
     Problem,
+    absent_file,
     address,
     copy_button,
     drop,
@@ -31,7 +32,9 @@ from fedprice.web.look import (
     frame,
     measured_line,
     panel,
+    save_button,
     set_address,
+    sides,
     term,
 )
 from fedprice.web.newest import Newest
@@ -72,8 +75,8 @@ DIALS = {  # field: word, ends, step, text
     "risk": ("risk", (0, 0.45), 0.01, "risk (0: on average)"),
     "budget": ("budget", (0, 1000), 1, None),
     "rounds": ("rounds", (10, 5000), 10, None),
-    "alpha": ("alpha", (0.05, 20), 0.05, "α"),
-    "exponent": ("cost exponent", (1.1, 4), 0.1, "τ"),
+    "alpha": ("alpha", (0.05, 20), 0.05, "noise α"),
+    "exponent": ("cost exponent", (1.1, 4), 0.1, "cost exponent τ"),
 }
 WHOLE = ("rounds", "classes")
 OF_SOURCE = {
@@ -102,6 +105,7 @@ async def beliefs_page(served: Served) -> None:
         except FedpriceError as error:
             wrong.append(str(error))
             asked = believed.usual
+        wrong += filter(None, [absent_file(), absent_file("types")])
         unread = Problem()  # stays until something else is read
         if wrong:
             unread.show(" ".join(wrong))
@@ -116,6 +120,7 @@ class BeliefsPage:
     ) -> None:
         self.problem, self.unread, self.believed, self.asked = problem, unread, believed, asked
         self.chosen = [x for x in address().get("show", "").split("\n") if x in believed.place]
+        self.files: dict[str, str] = {}  # the names of those that were dropped
         self.posted: Posted | None = None
         self.refresh, self.settle = Newest(self._sketch), Newest(self._settle)
         self._legend: list[str] = []  # the clients that it names
@@ -123,7 +128,7 @@ class BeliefsPage:
 
     def draw(self) -> None:
         """Draw everything, then fill it in."""
-        with ui.element("div").classes("w-full grid gap-3 grid-cols-1 lg:grid-cols-[300px_1fr]"):
+        with sides():
             with ui.column().classes("gap-3 min-w-0"):
                 self._draw_clients()
                 self._draw_beliefs()
@@ -143,10 +148,12 @@ class BeliefsPage:
     # The left side: what is asked for.
 
     def _draw_clients(self) -> None:
-        with panel("Clients", "Costs and values are not needed; only a menu needs values."):
+        with panel(
+            "Clients", "Costs and values are not needed; only a menu needs values.", "fp-first"
+        ):
             self.whose = ui.label("").classes("text-sm fp-muted mb-1")
             self.dropped = drop(
-                "Drop CSV or Parquet here", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
+                "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
             )
             ui.button("Use the example", on_click=self._example).props("flat dense no-caps")
 
@@ -166,7 +173,7 @@ class BeliefsPage:
             with ui.column().classes("w-full gap-1 mt-2") as self.parts["file"]:
                 self.file_name = ui.label("").classes("text-sm fp-muted")
                 self.dropped_beliefs = drop(
-                    "Drop a file of beliefs here", ".csv,.parquet", self._dropped_beliefs,
+                    "Drop or choose a file of beliefs", ".csv,.parquet", self._dropped_beliefs,
                     LARGEST_UPLOAD,
                 )  # fmt: skip
                 ui.label("Columns: cost, value, probability; client_id or class.").classes(
@@ -236,17 +243,13 @@ class BeliefsPage:
 
     def _draw_exports(self) -> None:
         with panel("Export"), ui.row().classes("gap-1"):
-            ui.button("CSV", on_click=self._export).props("outline dense no-caps size=sm").mark(
-                "export csv"
-            )
-            ui.button("Beliefs", on_click=self._export_beliefs).props(
-                "outline dense no-caps size=sm"
-            ).tooltip(
+            save_button("CSV", self._export).mark("export csv")
+            save_button("Beliefs", self._export_beliefs).tooltip(
                 "The beliefs as a file, which the command reads where it knows no such "
                 "distribution."
             ).mark("export beliefs")
-            copy_button("as command", self._command).mark("command")
-            copy_button("as Python", self._python).mark("python")
+            copy_button("copy as command", self._command).mark("command")
+            copy_button("copy as Python", self._python).mark("python")
 
     def _command(self) -> str:
         own = self.believed
@@ -266,7 +269,7 @@ class BeliefsPage:
     # The right side: what comes out.
 
     def _draw_cards(self) -> None:
-        with ui.element("div").classes("fp-figures"):
+        with ui.element("div").classes("fp-figures fp-second"):
             self.cards = {
                 name: Figure(name)
                 for name in (
@@ -274,7 +277,9 @@ class BeliefsPage:
                     "certificate",
                 )
             }  # fmt: skip
-        with ui.row().classes("w-full items-center gap-2 no-wrap h-5 -my-2") as self.working:
+        with ui.row().classes(
+            "w-full items-center gap-2 no-wrap h-5 -my-2 fp-second"
+        ) as self.working:
             ui.spinner(size="sm")
             self.doing = ui.label("").classes("text-sm fp-muted").mark("working")
         self.working.props("role=status")
@@ -366,6 +371,7 @@ class BeliefsPage:
         with explained(self.problem):
             name, content = await content_of(event)
             clients = await asyncio.to_thread(partial(clients_of, name, content, types=False))
+            self.files["file"] = name
             self._take(Believed(clients, name, self.believed.file, self.believed.file_name))
         self.dropped.reset()
 
@@ -374,11 +380,13 @@ class BeliefsPage:
             name, content = await content_of(event)
             file = await asyncio.to_thread(_beliefs_of, name, content)
             file.groups(self.believed.clients)  # whether it covers them all
+            self.files["types"] = name
             self.believed = replace(self.believed, file=file, file_name=name)
             self._follow()
         self.dropped_beliefs.reset()
 
     def _example(self) -> None:
+        self.files.pop("file", None)
         self._take(Believed(population(), None, self.believed.file, self.believed.file_name))
 
     def _take(self, believed: Believed) -> None:
@@ -454,6 +462,7 @@ class BeliefsPage:
 
     def _set_address(self) -> None:
         state = self.asked.address(self.believed.usual)
+        state |= self.files  # whoever opens the link is told what is missing
         if self.chosen:
             state["show"] = "\n".join(self.chosen)
         set_address(state)
@@ -480,7 +489,7 @@ class BeliefsPage:
         )
         cards["expected spend"].show(
             f"{about}{number(posted.expected_spend)}",
-            f"± {number(posted.spend_std)} of {number(posted.budget)}",
+            f"± {number(posted.spend_std)} of {number(posted.budget)}, in the unit of costs",
         )
         cards["over the budget"].show(f"{about}{posted.over_budget:.1%}", "probability")
         if not rough:

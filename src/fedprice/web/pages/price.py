@@ -16,11 +16,12 @@ from fedprice.pricing.display import infeasible_line, number
 from fedprice.random_clients import population
 from fedprice.tables import csv_text
 from fedprice.web.asked import EXAMPLE, OFFERED, Asked
+from fedprice.web.chart import Chart
 from fedprice.web.look import (
-    Chart,
     Dial,
     Figure,
     Problem,
+    absent_file,
     address,
     copy_button,
     drop,
@@ -28,7 +29,9 @@ from fedprice.web.look import (
     frame,
     measured_line,
     panel,
+    save_button,
     set_address,
+    sides,
     term,
 )
 from fedprice.web.newest import Newest
@@ -66,6 +69,7 @@ COLUMNS = (
     "payment",
     "utility",
 )
+EXPORTS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG", "svg": "SVG"}
 MOST_SELECTED = 50  # clients that the address holds
 
 
@@ -87,6 +91,7 @@ async def price_page(served: Served) -> None:
             wrong.append(str(error))
             asked = priced.usual
             ends = 0.0, asked.budget  # until the frontier is traced
+        wrong += filter(None, [absent_file()])
         await PricePage(problem, priced, asked, ends).draw()
         if wrong:
             problem.show(" ".join(wrong))
@@ -101,6 +106,7 @@ class PricePage:
         self.problem, self.priced, self.asked, self.ends = problem, priced, asked, ends
         names = address().get("select", "").split("\n")
         self.selected = {name for name in names if name in priced.place}
+        self.file = ""  # the name of the one that was dropped
         self.outcome: Outcome | None = None
         self.rows: pl.DataFrame | None = None
         self.refresh = Newest(self._follow)
@@ -108,7 +114,7 @@ class PricePage:
 
     async def draw(self) -> None:
         """Draw everything, then fill it in."""
-        with ui.element("div").classes("w-full grid gap-3 grid-cols-1 lg:grid-cols-[300px_1fr]"):
+        with sides():
             with ui.column().classes("gap-3 min-w-0"):
                 self._draw_clients()
                 self._draw_controls()
@@ -122,10 +128,10 @@ class PricePage:
     # The left side: what is asked for.
 
     def _draw_clients(self) -> None:
-        with panel("Clients"):
+        with panel("Clients", classes="fp-first"):
             self.whose = ui.label("").classes("text-sm fp-muted mb-1")
             self.dropped = drop(
-                "Drop CSV or Parquet here", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
+                "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
             )
             with ui.row().classes("mt-1"):
                 ui.button("Use the example", on_click=self._example).props("flat dense no-caps")
@@ -138,9 +144,9 @@ class PricePage:
             self.budget = self._dial("budget", "budget", low, high, budget_step(high - low))
             self._dial("rounds", "rounds", 10, 5000, 10)
             with ui.column().classes("w-full gap-0") as self.alpha:
-                self._dial("alpha", "alpha", 0.05, 20, 0.05, "α")
+                self._dial("alpha", "alpha", 0.05, 20, 0.05, "noise α")
             self.measured = ui.label("").classes("text-sm mt-2").mark("measured")
-            self._dial("cost exponent", "exponent", 1.1, 4, 0.1, "τ")
+            self._dial("cost exponent", "exponent", 1.1, 4, 0.1, "cost exponent τ")
             self._dial("largest weight", "max_weight", 0, 5, 0.05, "largest weight (0: any)")
             self._choice("scheme", list(OFFERED), "scheme")
             self._choice("against", ["", *OFFERED], "compare with")
@@ -170,12 +176,10 @@ class PricePage:
 
     def _draw_exports(self) -> None:
         with panel("Export"), ui.row().classes("gap-1"):
-            for kind in ("csv", "parquet", "png", "svg"):
-                ui.button(kind.upper(), on_click=partial(self._export, kind)).props(
-                    "outline dense no-caps size=sm"
-                ).mark(f"export {kind}")
-            copy_button("as command", self._command).mark("command")
-            copy_button("as Python", lambda: self.asked.python(*self._files())).mark("python")
+            for kind, text in EXPORTS.items():
+                save_button(text, partial(self._export, kind)).mark(f"export {kind}")
+            copy_button("copy as command", self._command).mark("command")
+            copy_button("copy as Python", lambda: self.asked.python(*self._files())).mark("python")
 
     def _command(self) -> str:
         line = self.asked.command(*self._files())
@@ -187,7 +191,7 @@ class PricePage:
     # The right side: what comes out.
 
     def _draw_cards(self) -> None:
-        with ui.element("div").classes("fp-figures"):
+        with ui.element("div").classes("fp-figures fp-second"):
             self.cards = {
                 name: Figure(name) for name in ("expected loss", "spend", "payers", "joiners")
             }
@@ -265,7 +269,7 @@ class PricePage:
         with explained(self.problem):
             name, content = await content_of(event)
             clients = await asyncio.to_thread(clients_of, name, content)
-            self._take(Priced(clients, name))
+            self._take(Priced(clients, name), name)
         self.dropped.reset()
 
     def _example(self) -> None:
@@ -274,9 +278,9 @@ class PricePage:
     def _example_file(self) -> None:
         ui.download.content(csv_text(population().to_frame()), EXAMPLE)
 
-    def _take(self, priced: Priced) -> None:
+    def _take(self, priced: Priced, file: str = "") -> None:
         """Show other clients; until they are priced, nothing of those before."""
-        self.priced, self.selected, self._shape = priced, set(), ()
+        self.priced, self.file, self.selected, self._shape = priced, file, set(), ()
         self.outcome = self.rows = None
         self._show_outcome()
         ui.timer(0, self.refresh, once=True)
@@ -359,6 +363,8 @@ class PricePage:
 
     def _set_address(self) -> None:
         state = self.asked.address(self.priced.usual)
+        if self.file:  # whoever opens the link is told what is missing
+            state["file"] = self.file
         if self.selected:
             state["select"] = "\n".join(sorted(self.selected)[:MOST_SELECTED])
         set_address(state)
@@ -390,7 +396,9 @@ class PricePage:
         clients = outcome.game.clients
         cards = self.cards
         cards["expected loss"].show(number(outcome.expected_loss), "above full participation")
-        cards["spend"].show(number(outcome.spend), f"of {number(outcome.game.budget)}")
+        cards["spend"].show(
+            number(outcome.spend), f"of {number(outcome.game.budget)}, in the unit of costs"
+        )
         cards["payers"].show(number(outcome.payers), f"of {number(len(clients))} clients")
         cards["joiners"].show(number(float(outcome.levels.sum())), "in a round, on average")
         slope = outcome.multiplier / outcome.expected_loss if outcome.expected_loss > 0 else 0.0

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nicegui import run, ui
 
 from fedprice.errors import FedpriceError
-from fedprice.web.look import Chart, Figure, Problem, address, empty, frame, panel, set_address
+from fedprice.web.chart import Chart
+from fedprice.web.look import Figure, Problem, address, empty, frame, panel, set_address
 from fedprice.web.reproduction import read_reproduction
 from fedprice.web.result_charts import (
     FIGURES,
@@ -218,7 +219,7 @@ def _table(table: WrittenTable) -> None:
         for place, name in enumerate(table.columns)
     ]
     rows: list[dict[str, Any]] = [
-        {f"text{place}": cell.text for place, cell in enumerate(row)}
+        {f"text{place}": _unbroken(cell) for place, cell in enumerate(row)}
         | {f"key{place}": _key(cell) for place, cell in enumerate(row)}
         | {"id": at}
         for at, row in enumerate(table.rows)
@@ -226,9 +227,14 @@ def _table(table: WrittenTable) -> None:
     if "verdict" in table.columns:
         columns.insert(0, columns.pop())  # where a narrow screen shows it, too
     drawn = ui.table(columns=columns, rows=rows, row_key="id", pagination=0)
-    drawn.props("flat dense wrap-cells hide-bottom").classes("w-full")
+    drawn.props("flat dense wrap-cells hide-bottom").classes("w-full fp-narrow")
     if "verdict" in table.columns:
         drawn.add_slot("body-cell-verdict", VERDICT_SLOT)
+
+
+def _unbroken(cell: Cell) -> str:
+    """Return the text of a cell, which a narrow column breaks before an interval, not within."""
+    return cell.text if cell.number is None else cell.text.replace(" to ", "\u00a0to\u00a0")
 
 
 def _key(cell: Cell) -> Any:
