@@ -57,6 +57,17 @@ class Family:
                 np.add.at(total, rows, count[:, None] * part)
         return spend, loss
 
+    def row_at(self, row: int, price: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the total C and A of one row at prices of shape (M,)."""
+        spend, loss = np.zeros_like(price), np.zeros_like(price)
+        for curves, rows, count in zip(self.curves, self.rows, self.count, strict=True):
+            own = np.flatnonzero(rows == row)
+            if own.size:
+                c, a = curves.at(np.tile(price, (own.size, 1)), own)
+                spend += count[own] @ c
+                loss += count[own] @ a
+        return spend, loss
+
     def top(self) -> FloatArray:
         """Return the price at which every type of every client of a row is at its cap."""
         top = np.full(self.size, -np.inf)

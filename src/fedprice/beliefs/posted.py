@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from fedprice.arrays import NORMAL_95
+from fedprice.beliefs.spending import spending
 from fedprice.errors import InputError
 from fedprice.game import Game, price_at
 from fedprice.pricing.outcome import Certificate, Outcome
@@ -151,13 +151,18 @@ class Posted:
         """The standard deviation of the spend, where clients' types are independent."""
         return float(np.sqrt(self.moments.variance.sum()))
 
-    @property
+    @cached_property
     def over_budget(self) -> float:
-        """The probability that the spend exceeds the budget, by the normal distribution."""
-        excess, std = self.expected_spend - self.budget, self.spend_std
-        if not std:
-            return float(excess > 1e-12 * abs(self.budget))
-        return float(special.ndtr(excess / std))
+        """The probability that the spend exceeds the budget, where types are independent.
+
+        For more than 1,024 clients the spend counts as normally distributed.
+        """
+        types, own = self.beliefs.groups(self.clients)
+        spend = spending(
+            self.tariffs, self.impact, types, own, self.cost_exponent, moments=self.moments,
+            lottery=self.lottery, value=self.clients.value if self.form == "menu" else None,
+        )  # fmt: skip
+        return spend.above(self.budget)
 
     @property
     def prices(self) -> FloatArray:

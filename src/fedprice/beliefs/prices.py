@@ -34,7 +34,7 @@ __all__ = ["NoPriceError", "RowPrices", "Search"]
 
 POSITIVE, NEGATIVE = 40, 24  # prices of the first grid on either side of 0
 REFINEMENTS, BETWEEN = 6, 4  # rounds, and new prices per cell beside a price in use
-HAIR = 1e-9  # relative, of prices
+HAIR = 1e-9  # relative, of prices and losses
 TOLERANCE = 3e-6  # of a row's bound in the certificate, relative to its loss
 HALVINGS = 40  # of the prices between which a lottery is settled
 MOST_CELLS = 256  # per row, before their bounds are taken as they are
@@ -169,18 +169,33 @@ class Search:
 
     def settled(self, found: RowPrices) -> FloatArray:
         """Return the prices without the lottery: one in between that costs as much in its place."""
-        if found.row < 0:
-            return found.price
         price, row = found.price.copy(), found.row
-        spend, _ = self.family.at(np.stack([price, np.full_like(price, found.other)], axis=1))
-        aim = (1 - found.share) * spend[row, 0] + found.share * spend[row, 1]
-        low, high = price[row], found.other
-        for _ in range(HALVINGS):
-            price[row] = (low + high) / 2
-            paid = self.family.at(price[:, None])[0][row, 0]
-            low, high = (price[row], high) if paid <= aim else (low, price[row])
-        price[row] = low
+        if row >= 0:
+            price[row] = self._settled(found)[0]
         return price
+
+    def needs_lottery(self, found: RowPrices) -> bool:
+        """Tell whether the lottery brings less loss than one price that costs as much.
+
+        Where a curve is convex it does not, and only joins two neighbours of the grid.
+        """
+        if found.row < 0:
+            return False
+        _, alone, drawn = self._settled(found)
+        return alone > drawn * (1 + HAIR)
+
+    def _settled(self, found: RowPrices) -> tuple[float, float, float]:
+        """Return the price instead of the lottery, its loss, and that of the lottery."""
+        row, share = found.row, found.share
+        low, high = float(found.price[row]), found.other
+        spend, loss = self.family.row_at(row, np.array([low, high]))
+        aim, drawn = (float((1 - share) * x[0] + share * x[1]) for x in (spend, loss))
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            paid = self.family.row_at(row, np.array([middle]))[0][0]
+            low, high = (middle, high) if paid <= aim else (low, middle)
+        alone = float(self.family.row_at(row, np.array([low]))[1][0])
+        return low, alone, drawn
 
     def dual(self, multiplier: float, budget: float) -> float:
         """Return the certificate at a multiplier: no lottery over prices has a smaller loss.
