@@ -25,7 +25,7 @@ from fedprice.flower import (
 )
 from fedprice.flower.deals import in_order
 from fedprice.flower.watch import Watch
-from fedprice.flower.wire import signed_fields, signed_of, to_record
+from fedprice.flower.wire import hash_of_record, signed_fields, signed_of, to_record
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import SigningKey
@@ -244,6 +244,19 @@ def test_a_client_refuses_what_it_did_not_sign() -> None:
         (reply,) = grid.send_and_receive([Message(content, node, "train")])
         assert reply.has_error()
         assert reason in str(reply.error.reason)
+
+
+def test_updates_that_are_checked_meanwhile_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large model is checked and added while the next client trains."""
+    found = []
+    for large in (1 << 60, 1):
+        monkeypatch.setattr("fedprice.flower.strategy.LARGE", large)
+        ledger = new_ledger()
+        result = strategy(ledger).start(InProcessGrid(client_app(), 4), initial(), ROUNDS)
+        found.append((ledger.head(), hash_of_record(result.arrays)))
+    assert found[0] == found[1]
 
 
 def tails(ours: PricedParticipation, node: int) -> list[int]:

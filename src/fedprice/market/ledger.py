@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 __all__ = ["DamagedError", "Delivered", "Entry", "Head", "Ledger", "LedgerError", "Refused"]
 
 UNIT = "CREDIT"
+_HEAD = sa.select(entries.c.number, entries.c.hash, entries.c.signature)
+_HEAD = _HEAD.order_by(entries.c.number.desc()).limit(1)
 MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked for
 
 
@@ -239,9 +241,7 @@ class Ledger:
     def head(self) -> Head:
         """Return the last entry's number and hash, signed by the server."""
         with self._reading() as connection:
-            last = sa.select(entries.c.number, entries.c.hash, entries.c.signature)
-            row = connection.execute(last.order_by(entries.c.number.desc()).limit(1)).one()
-        return Head(*row)
+            return Head(*connection.execute(_HEAD).one())
 
     def deposit(self, account: str, amount: int, reference: str) -> bool:
         """Bring money in; return whether it is new: a reference counts once per account.
