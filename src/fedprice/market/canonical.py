@@ -43,8 +43,7 @@ def canonical_text(content: Any) -> str:
     return "".join(["{", *parts[1:], "}"])
 
 
-def _dumped(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_dumped = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _plain_rows(rows: dict[str, Any]) -> str | None:

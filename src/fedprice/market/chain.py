@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-__all__ = ["Entry", "append", "chain", "find", "recorded"]
+__all__ = ["Entry", "append", "chain", "find", "last_number", "recorded"]
 
 # What every entry needs, put together once.
 _BY_KEY = sa.select(entries.c.content, entries.c.number).where(
     entries.c.key == sa.bindparam("of_key")
 )
+_LAST = sa.select(sa.func.max(entries.c.number))
 _NEW_ENTRY = entries.insert()
 
 
@@ -43,6 +44,11 @@ def find(connection: Connection, key: list[Any]) -> dict[str, Any] | None:
     """Return the content of the entry with this key: its kind, and what of."""
     text = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
     return None if text is None else content_of(text)
+
+
+def last_number(connection: Connection) -> int:
+    """Return the number of the last entry; 0 if there is none."""
+    return connection.execute(_LAST).scalar() or 0
 
 
 def recorded(connection: Connection, key: list[Any]) -> tuple[str, int] | None:
