@@ -137,6 +137,27 @@ def test_prices_that_nobody_refuses_at_the_ends_of_the_interval(run: Run) -> Non
     assert "would refuse" in out
 
 
+def test_every_command_prices_with_the_norms_that_are_asked_for(run: Run) -> None:
+    gradients = Fit(9.0, 8.0, 10.0, 0.0, np.array([3.0, 1.0, 1.0]))
+    both: dict[str, Any] = {"gradients": gradients, "grad_norm_max": gradients.norm}
+    calibration(**both).write("both.json")
+    calibration(**both).with_impact("gradients").write("paper.json")
+    common = ("costs.csv", "--format", "csv", "--calibration")
+    for command in (
+        ("price", "--budget", 3), ("compare", "--budget", 3), ("frontier", "--budgets=3:5:2"),
+        ("lies", "--budget", 3),
+    ):  # fmt: skip
+        usual = run(*command, *common, "both.json")
+        asked = run(*command, *common, "both.json", "--impact", "gradients")
+        assert (usual[0], asked[0]) == (0, 0), usual[2] + asked[2]
+        assert usual[1] != asked[1]
+        assert asked == run(*command, *common, "paper.json")
+        assert usual == run(*command, *common, "paper.json", "--impact", "updates")
+    rows = pl.read_csv(run("price", "--budget", 3, *common, "paper.json")[1].encode())
+    assert rows["grad_norm"].to_list() == [1.0, 3.0, 1.0]
+    assert "update_norm" not in rows.columns
+
+
 def test_lies_take_a_calibration(run: Run) -> None:
     calibration().write("c.json")
     lies = ("lies", "costs.csv", "--calibration", "c.json", "--budget", 3, "--format", "csv")
@@ -255,7 +276,7 @@ def test_a_broken_table_is_named_before_the_pilots(
 
 
 def test_compare_calibrates_what_it_trains(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedprice.calibration.LEVELS", (0.1, 1.0))
+    monkeypatch.setattr("fedprice.pilots.LEVELS", (0.1, 1.0))
     with Path("costs.csv").open() as file:
         monkeypatch.setattr("sys.stdin", file)
         code, out, err = run(
@@ -325,6 +346,13 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         ([*SIMULATE, "--calibration", "costs.csv"], "this is not a calibration"),
         ([*SIMULATE, "--calibration", "other.json"], "with other clients or samples than task"),
         (["price", "costs.csv", "--alpha=1", "--calibration=c.json"], "one of the two"),
+        (["price", "costs.csv", "--alpha=1", "--impact=updates"], "give --calibration FILE"),
+        (["frontier", "costs.csv", "--budgets=1:2:2", "--alpha=1", "--impact=gradients"],
+         "--impact chooses between the norms of a calibration"),
+        (["price", "costs.csv", "--calibration=c.json", "--impact=gradients"],
+         "goals knows no norms of gradients"),
+        ([*SIMULATE, "--calibration", "c.json", "--impact", "gradients"],
+         "goals knows no norms of gradients"),
         (["price", "more.csv", "--calibration=c.json"], "more.csv has client 'd', which the"),
         (["price", "less.csv", "--calibration=c.json"], "less.csv lacks clients 'a', 'b' of"),
         (["price", "full.csv", "--calibration=c.json"], "leave out the column 'samples'"),

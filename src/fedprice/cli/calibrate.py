@@ -47,6 +47,13 @@ def calibrate(
         float,
         typer.Option(metavar="W", help="Raise the pilots' levels so that no weight exceeds W."),
     ] = 1.0,
+    impact: Annotated[
+        options.Impact,
+        typer.Option(
+            help="Which norms to price with: those of updates, whose squares are exactly the "
+            "variance of a round, or those of gradients, as in the paper. Both are measured."
+        ),
+    ] = options.Impact.UPDATES,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the pilots.")] = 0,
     aggregator: AggregatorName = None,
     server_step: ServerStepName = "plain",
@@ -72,6 +79,7 @@ def calibrate(
         "repeats": repeats,
         "max_weight": max_weight,
         "seed": seed,
+        "impact": impact.value,
     }
     manner = Manner.named(aggregator, server_step)
     found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))

@@ -69,6 +69,7 @@ def steps(
             help="Instead of WHAT: a calibration that was made with E local steps; repeatable.",
         ),
     ] = None,
+    impact: options.ImpactName = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Training rounds; 1000 without a time limit.")
     ] = None,
@@ -146,6 +147,8 @@ def steps(
         found = tasks[max(tasks)]
         _read_split(clients, found.task.ids)  # before the work
         measured = {count: _pilots(one, manner, count, settings) for count, one in tasks.items()}
+    if impact is not None:
+        measured = {count: one.with_impact(impact) for count, one in measured.items()}
     if time_limit is not None:
         step_time, round_time = _times(found, step_time, round_time)
     from fedprice.steps import best_steps

@@ -148,12 +148,20 @@ def kept_in(folder: Path | None) -> Iterator[Kept]:
                 folder.rmdir()
 
 
-def calibrated(what: What, path: Path | None, kept: Kept, manner: Manner) -> Calibration:
-    """Return the calibration in a file, or that of pilots, which a command does not run twice."""
+def calibrated(
+    what: What, path: Path | None, kept: Kept, manner: Manner, impact: str | None
+) -> Calibration:
+    """Return the calibration in a file, or that of pilots, which a command does not run twice.
+
+    `impact` says which of its norms to price with, if not those that it was made for.
+    """
     from fedprice.calibration import Calibration
 
+    def asked(found: Calibration) -> Calibration:
+        return found if impact is None else found.with_impact(impact)
+
     if path is not None:
-        found = Calibration.read(path)
+        found = asked(Calibration.read(path))
         same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
         if not same:
             raise InputError(
@@ -171,12 +179,12 @@ def calibrated(what: What, path: Path | None, kept: Kept, manner: Manner) -> Cal
     file = kept.file(".json", what.task.fingerprint, what.source, manner)
     if not file.exists():
         run_pilots(what, manner).write(file, force=True)
-    return Calibration.read(file)
+    return asked(Calibration.read(file))
 
 
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
     """Calibrate, and show how far it is."""
-    from fedprice.calibration import CHECKPOINTS, LEVELS, calibrate
+    from fedprice.pilots import CHECKPOINTS, LEVELS, calibrate
 
     default: dict[str, Any] = {"levels": LEVELS, "checkpoints": CHECKPOINTS, "repeats": 10}
     settings = default | settings
