@@ -23,7 +23,8 @@ from fedprice.experiments.study import begin
 from fedprice.learning import LogisticRegression, Task, Training, oracle
 from fedprice.learning.optimum import best_loss, own_optimum_losses
 from fedprice.learning.theory import theory_constants
-from fedprice.pilots import calibrate, fit_alpha, fit_slope
+from fedprice.pilot_fits import fit_alpha, fit_slope
+from fedprice.pilots import calibrate
 from fedprice.rounds import simulate_runs
 
 ROUNDS = np.array([20, 30, 50])

@@ -13,6 +13,7 @@ from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
 from fedprice.learning.functions import client_names, sample_counts
+from fedprice.searched import Search
 from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Fit:
     Attributes
     ----------
     alpha, low, high
-        α and its 95 % confidence interval over the repeats.
+        α and its 95 % confidence interval over the repeats, which holds however often a search
+        looked.
     beta
         What the bound then leaves to β, from the pilots at the highest level; 0 where the least
         loss is not known.
@@ -95,6 +97,8 @@ class Calibration:
         task reports no "accuracy" between 0 and 1.
     norms
         Which norms are priced with: "updates", or "gradients" as in the paper.
+    search
+        How the pilots were found; None where levels, checkpoints or repeats were given.
     """
 
     name: str
@@ -110,6 +114,7 @@ class Calibration:
     pilots: FloatArray
     accuracy: Slope | None = None
     norms: str = "updates"
+    search: Search | None = None
 
     def __post_init__(self) -> None:
         self._fit_of(self.norms)
@@ -252,6 +257,7 @@ class Calibration:
             "rounds": self.rounds.tolist(),
             "pilots": self.pilots.tolist(),
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
+            "search": None if self.search is None else self.search.content(),
             "clients": self.to_frame().to_dicts(),
         }
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -302,8 +308,9 @@ class Calibration:
                 grad_norm_max=_column(rows, "grad_norm_max") if known else None,
                 rounds=rounds,
                 pilots=pilots,
-                accuracy=_slope(content.get("accuracy")),  # older files have neither
+                accuracy=_slope(content.get("accuracy")),  # older files have none of these
                 norms=str(content.get("norms", "updates")),
+                search=Search.of(content.get("search")),
             )
         except (
             KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,

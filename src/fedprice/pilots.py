@@ -9,14 +9,17 @@ the theory's α, far too loose to price with, is not needed.
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.calibration import Calibration, Fit, Slope
+from fedprice.calibration import IMPACTS, Calibration, Fit, Slope
 from fedprice.errors import InputError
 from fedprice.learning.draws import PILOTS, key
+from fedprice.pilot_fits import fit_alpha, fit_slope
+from fedprice.pilot_search import FIRST, LIMIT, WIDTH, Design, Pilots, search
 from fedprice.rounds import Plain, simulate_runs, usual_aggregator
 
 if TYPE_CHECKING:
@@ -27,19 +30,23 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.learning.task import Task
     from fedprice.rounds import Aggregator, History, ServerStep
+    from fedprice.searched import Search, Step
 
-__all__ = ["calibrate", "fit_alpha", "fit_slope"]
+__all__ = ["calibrate"]
 
-CHECKPOINTS = (20, 30, 50)
 LEVELS = (0.1, 0.3)
+CHECKPOINTS, REPEATS = (20, 30, 50), 10
 
 
 def calibrate(
     task: Task,
     *,
-    levels: Sequence[float] = LEVELS,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-    repeats: int = 10,
+    levels: Sequence[float] | None = None,
+    checkpoints: Sequence[int] | None = None,
+    repeats: int | None = None,
+    width: float | None = None,
+    limit: int | None = None,
+    value: npt.ArrayLike | None = None,
     max_weight: float = 1.0,
     seed: int = 0,
     aggregator: Aggregator | None = None,
@@ -47,19 +54,31 @@ def calibrate(
     impact: str = "updates",
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
+    report: Callable[[Step], None] | None = None,
 ) -> Calibration:
     """Measure α, β and the clients' norms by pilots.
+
+    Unless one of `levels`, `checkpoints` and `repeats` is given, the pilots are searched for: until
+    the interval of α is narrow enough, or the limit is reached (see `fedprice.pilot_search`).
 
     Parameters
     ----------
     task
         What is learned, and from whom.
     levels
-        Two or more levels for all clients, one per pilot.
+        Two or more levels for all clients, one per pilot; 0.1 and 0.3 unless given.
     checkpoints
-        Rounds after which pilots are compared.
+        Rounds after which pilots are compared; 20, 30 and 50 unless given.
     repeats
-        Runs of each pilot; pilots of the same repeat share their random numbers.
+        Runs of each pilot, 10 unless given; pilots of the same repeat share their random numbers.
+    width
+        Of a search: the width of α's interval, relative to α, at which it is narrow enough; 0.5 by
+        default.
+    limit
+        Of a search: the most repeats of a pilot; 80 by default.
+    value
+        Of a search: the clients' values, if they are known. Where all are the same, what clients
+        are paid does not depend on α, and the search only tells it from 0.
     max_weight
         Raises levels to a_n / max_weight where needed, so that no pilot diverges.
     seed, aggregator, server_step, threads, progress
@@ -67,78 +86,176 @@ def calibrate(
     impact
         Which norms prices are made of: "updates", or "gradients" as in the paper. Both are measured
         where the task knows gradients; `Calibration.with_impact` changes it afterwards.
+    report
+        Of a search: told of each step.
 
     Raises
     ------
     InputError
         If the pilots cannot tell α from noise; the message says what to do.
     """
-    if len(set(levels)) < 2 or not all(0 < q <= 1 for q in levels):
+    if impact not in IMPACTS:
+        raise InputError(f"`impact` must be 'updates' or 'gradients'; got {impact!r}.")
+    runs = _Runs(task, max_weight, seed, aggregator or usual_aggregator(task),
+                 server_step or Plain(), impact, threads, progress)  # fmt: skip
+    if levels is None and checkpoints is None and repeats is None:
+        first = runs.first_design()
+        found = search(
+            runs.pilots, first=first, width=WIDTH if width is None else width,
+            limit=LIMIT if limit is None else limit, value=value, report=report,
+        )  # fmt: skip
+        last = found.steps[-1]
+        histories = runs.kept[Design(*last.levels, last.checkpoints), found.series]
+        return runs.calibration(last.levels, last.checkpoints, histories, found)
+    for name, one in (("width", width), ("limit", limit), ("value", value), ("report", report)):
+        if one is not None:
+            raise InputError(
+                f"`{name}` is for the search for good pilots; leave it out, or leave out `levels`, "
+                "`checkpoints` and `repeats`, which say what to run instead."
+            )
+    chosen = sorted(LEVELS if levels is None else levels)
+    rounds = tuple(sorted(CHECKPOINTS if checkpoints is None else checkpoints))
+    repeats = REPEATS if repeats is None else repeats
+    if len(set(chosen)) < 2 or not all(0 < q <= 1 for q in chosen):
         raise InputError(f"`levels` must be two or more different ones in (0, 1]; got {levels}.")
-    if not checkpoints or min(checkpoints) < 1:
+    if not rounds or rounds[0] < 1:
         raise InputError(f"`checkpoints` must be rounds, at least 1; got {checkpoints}.")
     if repeats < 2:
         raise InputError(f"`repeats` must be at least 2; got {repeats}.")
-    rounds = np.array(sorted(checkpoints))
-    aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
-    weight = task.weight
-    vectors = [np.clip(weight / max_weight, q, 1.0) for q in sorted(levels)]
-    for low, high in itertools.pairwise(vectors):
-        if np.array_equal(low, high):
-            raise InputError(
-                f"`max_weight` {max_weight:g} raises the levels of two pilots to the same ones, "
-                f"{low.min():.3g} or more; use levels above that, or a larger `max_weight`."
-            )
-    # Seeds of their own: pilots share no coin with the runs that they price.
-    seeds = [key(seed, PILOTS, repeat, 0) >> 1 for repeat in range(repeats)]
-    histories = simulate_runs(
-        task,
-        [(q, one) for q in vectors for one in seeds],
-        rounds=int(rounds[-1]),
-        evaluate_every=int(np.gcd.reduce(rounds)),
-        aggregator=aggregator,
-        server_step=server_step,
-        threads=threads,
-        progress=progress,
-    )
-    losses = np.array([h.loss[np.searchsorted(h.rounds, rounds)] for h in histories])
-    losses = losses.reshape(len(vectors), repeats, rounds.size)
-    silent = np.array([np.isnan(h.update_norm) for h in histories]).all(axis=0)
-    if silent.any():
-        raise InputError(
-            f"client {task.ids[int(np.argmax(silent))]!r} joined no pilot; raise the levels or the "
-            "repeats."
+    histories = runs.run(chosen, rounds, range(repeats), series=0)
+    return runs.calibration(chosen, rounds, histories, None)
+
+
+@dataclass(frozen=True, eq=False)
+class _Runs:
+    """Runs pilots of a task, and fits the bound to them."""
+
+    task: Task
+    max_weight: float
+    seed: int
+    aggregator: Aggregator
+    server_step: ServerStep
+    impact: str
+    threads: int | None
+    progress: Callable[[int], None] | None
+    kept: dict[tuple[Design, int], list[list[History]]] = field(default_factory=dict)
+
+    def vectors(self, levels: Sequence[float]) -> list[FloatArray]:
+        """Return the levels of each pilot's clients, high enough that no weight is too large."""
+        return [np.clip(self.task.weight / self.max_weight, q, 1.0) for q in levels]
+
+    def first_design(self) -> Design:
+        """Return where a search begins: levels that floors do not make the same."""
+        low, high = self.vectors((FIRST.low, FIRST.high))
+        return FIRST.clearer() if np.array_equal(low, high) else FIRST
+
+    def run(
+        self, levels: Sequence[float], checkpoints: Sequence[int], repeats: range, *, series: int
+    ) -> list[list[History]]:
+        """Return the histories of each pilot, one per repeat."""
+        vectors = self.vectors(levels)
+        for low, high in itertools.pairwise(vectors):
+            if np.array_equal(low, high):
+                raise InputError(
+                    f"`max_weight` {self.max_weight:g} raises the levels of two pilots to the same "
+                    f"ones, {low.min():.3g} or more; use levels above that, or a larger "
+                    "`max_weight`."
+                )
+        # Seeds of their own: pilots share no coin with the runs that they price.
+        seeds = [key(self.seed, PILOTS, repeat, series) >> 1 for repeat in repeats]
+        histories = simulate_runs(
+            self.task,
+            [(q, one) for q in vectors for one in seeds],
+            rounds=checkpoints[-1],
+            evaluate_every=int(np.gcd.reduce(checkpoints)),
+            aggregator=self.aggregator,
+            server_step=self.server_step,
+            threads=self.threads,
+            progress=self.progress,
         )
-    least = task.least_loss()
+        count = len(seeds)
+        return [histories[i * count : (i + 1) * count] for i in range(len(vectors))]
 
-    def fit(norms: FloatArray) -> Fit:
-        norm = np.sqrt(np.nanmean(norms**2, axis=0))
-        spreads = np.array([random_loss((weight * norm) ** 2, q) for q in vectors])
-        alpha, (low, high) = fit_alpha(losses, spreads, rounds)
-        random = float(alpha * spreads[-1])
-        beta = 0.0
-        if least is not None:
-            left = rounds * (losses[-1].mean(axis=0) - least) - random
-            beta = max(float(left.mean()), 0.0)
-        error = float((rounds * losses[-1]).mean(axis=1).std(ddof=1) / np.sqrt(repeats))
-        return Fit(alpha, low, high, beta, norm, random, error)
+    def pilots(self, design: Design, count: int, series: int) -> Pilots:
+        """Return what the pilots of a search showed; repeats that ran before are not run again."""
+        levels, checkpoints = (design.low, design.high), design.checkpoints
+        own = self.kept.setdefault((design, series), [[], []])
+        # Series 0 is that of pilots without a search.
+        new = self.run(levels, checkpoints, range(len(own[0]), count), series=series + 1)
+        for pilot, more in zip(own, new, strict=True):
+            pilot.extend(more)
+        norms = np.array([_norm(h, self.impact) for pilot in own for h in pilot])
+        if self.impact == "gradients" and np.isnan(norms).all():
+            raise InputError(
+                f"{self.task.name} knows no norms of gradients, so impacts cannot be made of them; "
+                "price with those of updates, the default."
+            )
+        rounds = np.array(checkpoints)
+        return Pilots(
+            self.task.weight, np.array(self.vectors(levels)), rounds, _losses(own, rounds), norms
+        )
 
-    norms = np.array([h.grad_norm for h in histories])
-    known = not np.isnan(norms).all()
-    return Calibration(
-        name=task.name,
-        ids=task.ids,
-        samples=task.samples,
-        task=task.fingerprint,
-        aggregator=aggregator.name,
-        server_step=server_step.name,
-        gradients=fit(norms) if known else None,
-        updates=fit(np.array([h.update_norm for h in histories])),
-        grad_norm_max=np.nanmax([h.grad_norm_max for h in histories], axis=0) if known else None,
-        rounds=rounds,
-        pilots=losses.mean(axis=1),
-        accuracy=_late_slope(histories, repeats),
-        norms=impact,
+    def calibration(
+        self,
+        levels: Sequence[float],
+        checkpoints: Sequence[int],
+        pilots: list[list[History]],
+        search: Search | None,
+    ) -> Calibration:
+        """Return the constants of the bound that pilots showed."""
+        task, rounds, vectors = self.task, np.array(checkpoints), self.vectors(levels)
+        weight, repeats, losses = task.weight, len(pilots[0]), _losses(pilots, rounds)
+        histories = [history for pilot in pilots for history in pilot]
+        silent = np.array([np.isnan(h.update_norm) for h in histories]).all(axis=0)
+        if silent.any():
+            raise InputError(
+                f"client {task.ids[int(np.argmax(silent))]!r} joined no pilot; raise the levels or "
+                "the repeats."
+            )
+        least = task.least_loss()
+        error = 0.05 if search is None else search.error
+
+        def fit(impact: str) -> Fit:
+            norms = np.array([_norm(h, impact) for h in histories])
+            norm = np.sqrt(np.nanmean(norms**2, axis=0))
+            spreads = np.array([random_loss((weight * norm) ** 2, q) for q in vectors])
+            alpha, (low, high) = fit_alpha(losses, spreads, rounds, error=error)
+            random = float(alpha * spreads[-1])
+            beta = 0.0
+            if least is not None:
+                left = rounds * (losses[-1].mean(axis=0) - least) - random
+                beta = max(float(left.mean()), 0.0)
+            spread = (rounds * losses[-1]).mean(axis=1).std(ddof=1)
+            return Fit(alpha, low, high, beta, norm, random, float(spread / np.sqrt(repeats)))
+
+        known = not np.isnan([h.grad_norm for h in histories]).all()
+        largest = np.nanmax([h.grad_norm_max for h in histories], axis=0) if known else None
+        return Calibration(
+            name=task.name,
+            ids=task.ids,
+            samples=task.samples,
+            task=task.fingerprint,
+            aggregator=self.aggregator.name,
+            server_step=self.server_step.name,
+            gradients=fit("gradients") if known else None,
+            updates=fit("updates"),
+            grad_norm_max=largest,
+            rounds=rounds,
+            pilots=losses.mean(axis=1),
+            accuracy=_late_slope(histories, repeats),
+            norms=self.impact,
+            search=search,
+        )
+
+
+def _norm(history: History, impact: str) -> FloatArray:
+    return history.update_norm if impact == "updates" else history.grad_norm
+
+
+def _losses(pilots: list[list[History]], rounds: IntArray) -> FloatArray:
+    """Return the losses of each pilot, repeat and checkpoint."""
+    return np.array(
+        [[h.loss[np.searchsorted(h.rounds, rounds)] for h in pilot] for pilot in pilots]
     )
 
 
@@ -157,69 +274,3 @@ def _late_slope(histories: Sequence[History], repeats: int) -> Slope | None:
         return None
     points, (low, high) = fit_slope(loss, 100 * accuracy)
     return Slope(points, low, high)
-
-
-def fit_slope(loss: FloatArray, points: FloatArray) -> tuple[float, tuple[float, float]]:
-    """Fit by how many points the accuracy rises per unit of loss that falls, with a 95 % interval.
-
-    Parameters
-    ----------
-    loss, points
-        Of each repeat and evaluation, shape (repeats, evaluations).
-
-    Returns
-    -------
-    slope, interval
-        Least squares over everything. Repeats are independent, evaluations within one are not: the
-        standard error is the jackknife's, which leaves out one repeat at a time.
-    """
-    from scipy.stats import t
-
-    def slope(rows: slice | IntArray) -> float:
-        x = loss[rows] - loss[rows].mean()
-        return -float((x * points[rows]).sum() / (x**2).sum())
-
-    repeats = len(loss)
-    estimate = slope(slice(None))
-    without = np.array([slope(np.delete(np.arange(repeats), one)) for one in range(repeats)])
-    error = np.sqrt((repeats - 1) / repeats * ((without - without.mean()) ** 2).sum())
-    half = float(t.ppf(0.975, repeats - 1) * error)
-    return estimate, (estimate - half, estimate + half)
-
-
-def fit_alpha(
-    losses: FloatArray, spreads: FloatArray, rounds: npt.NDArray[np.int64]
-) -> tuple[float, tuple[float, float]]:
-    """Fit α to differences of pilots, with its 95 % interval; refuse what identifies nothing.
-
-    Parameters
-    ----------
-    losses
-        Of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints); pilots of one
-        repeat share their random numbers.
-    spreads
-        A(q) of each pilot, shape (levels,).
-    rounds
-        Of each checkpoint, shape (checkpoints,).
-
-    Returns
-    -------
-    alpha, interval
-        Least squares through all differences from the last pilot. Repeats are independent, so the
-        interval is Student's over the estimates that each of them gives.
-    """
-    from scipy.stats import t
-
-    gaps = (spreads[:-1] - spreads[-1])[:, None, None]
-    rises = rounds * (losses[:-1] - losses[-1])
-    if not (gaps > 0).all():
-        raise InputError("pilots must be ordered by rising levels, each with a smaller spread.")
-    single = (gaps * rises).sum(axis=(0, 2)) / ((gaps**2).sum() * rounds.size)
-    alpha, repeats = float(single.mean()), single.size
-    half = float(t.ppf(0.975, repeats - 1) * single.std(ddof=1) / np.sqrt(repeats))
-    if not alpha - half > 0:
-        raise InputError(
-            f"the pilots cannot tell alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use more "
-            "repeats, a lower first level, or later checkpoints."
-        )
-    return alpha, (alpha - half, alpha + half)

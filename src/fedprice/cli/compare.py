@@ -124,7 +124,8 @@ def compare(
             if pilots:  # a broken table is named before the pilots
                 terms = read_terms(clients, what.task.ids, what.task.samples, what.name)
             if alpha is None:
-                measured = calibrated(what, calibration, kept, manner, impact)
+                value = None if terms is None else terms.value
+                measured = calibrated(what, calibration, kept, manner, impact, value)
         with stderr().status("comparing"):
             game = read_game(
                 clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,

@@ -136,7 +136,8 @@ def simulate(
     terms = _terms(found, what, clients, budget, most)
     books = None if ledger is None else _open_ledger(ledger, schemes)
     with kept_in(work) as kept:
-        measured = calibrated(found, calibration, kept, manner, impact)
+        values = None if terms is None else terms.clients.value
+        measured = calibrated(found, calibration, kept, manner, impact, values)
         game = _game(found, terms, measured, budget=budget, rounds=rounds, max_weight=most)
         outcomes = [one(game) for one in schemes]
         for outcome in outcomes:

@@ -19,6 +19,7 @@ from fedprice.errors import InputError, nearest, require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from fedprice.arrays import FloatArray
     from fedprice.calibration import Calibration
     from fedprice.cli.what import What
     from fedprice.learning import Clock
@@ -149,13 +150,20 @@ def kept_in(folder: Path | None) -> Iterator[Kept]:
 
 
 def calibrated(
-    what: What, path: Path | None, kept: Kept, manner: Manner, impact: str | None
+    what: What,
+    path: Path | None,
+    kept: Kept,
+    manner: Manner,
+    impact: str | None,
+    value: FloatArray | None,
 ) -> Calibration:
     """Return the calibration in a file, or that of pilots, which a command does not run twice.
 
-    `impact` says which of its norms to price with, if not those that it was made for.
+    `impact` says which of its norms to price with, if not those that it was made for. `value` are
+    the clients' values, if they are known: pilots are then not more precise than is needed.
     """
     from fedprice.calibration import Calibration
+    from fedprice.pilot_search import why_alpha_does_not_matter
 
     def asked(found: Calibration) -> Calibration:
         return found if impact is None else found.with_impact(impact)
@@ -176,26 +184,32 @@ def calibrated(
                 markup=False,
             )
         return found
-    file = kept.file(".json", what.task.fingerprint, what.source, manner)
+    reason = why_alpha_does_not_matter(value)
+    file = kept.file(".json", what.task.fingerprint, what.source, manner, impact, reason)
     if not file.exists():
-        run_pilots(what, manner).write(file, force=True)
+        run_pilots(what, manner, value=value, impact=impact or "updates").write(file, force=True)
     return asked(Calibration.read(file))
 
 
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
-    """Calibrate, and show how far it is."""
-    from fedprice.pilots import CHECKPOINTS, LEVELS, calibrate
+    """Calibrate, and show how far it is; a search for good pilots tells its steps."""
+    from fedprice.pilot_search import LIMIT, most_rounds
+    from fedprice.pilots import CHECKPOINTS, LEVELS, REPEATS, calibrate
 
-    default: dict[str, Any] = {"levels": LEVELS, "checkpoints": CHECKPOINTS, "repeats": 10}
-    settings = default | settings
-    total = len(settings["levels"]) * settings["repeats"] * max(settings["checkpoints"])
-    with rounds_bar("pilots") as tell:
+    given = {name: one for name, one in settings.items() if one is not None}
+    title, total = "pilots, at most", most_rounds(given.get("limit", LIMIT))
+    if given.keys() & {"levels", "checkpoints", "repeats"}:
+        levels, checkpoints = given.get("levels", LEVELS), given.get("checkpoints", CHECKPOINTS)
+        title, total = "pilots", len(levels) * given.get("repeats", REPEATS) * max(checkpoints)
+    else:
+        given["report"] = lambda step: stderr().print(str(step), markup=False, highlight=False)
+    with rounds_bar(title) as tell:
         return calibrate(
             what.task,
             aggregator=manner.usual(what),
             server_step=manner.server_step,
             progress=counted(tell, total),
-            **settings,
+            **given,
         )
 
 
@@ -276,6 +290,6 @@ def counted(tell: Callable[[int, int, str], None], total: int) -> Callable[[int]
         nonlocal done
         with lock:
             done += 1
-            tell(done, total, "")
+            tell(done, max(done, total), "")
 
     return progress

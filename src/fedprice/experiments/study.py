@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice import pilots
+from fedprice import pilot_fits, pilots
 from fedprice.calibration import Calibration
 from fedprice.errors import InputError
 from fedprice.experiments import paper
@@ -185,7 +185,8 @@ def begin(
     training = Training(local_steps=settings.local_steps, batch=settings.batch)
     task = task_of(name, settings.num_clients, data, training)
     digest = hashlib.sha256(engine_version().encode())
-    digest.update(inspect.getsource(pilots).encode())
+    for code in (pilots, pilot_fits):
+        digest.update(inspect.getsource(code).encode())
     digest.update(f"{task.fingerprint}\0".encode())
     digest.update(f"{settings.pilot_repeats}\0{settings.pilot_rounds}".encode())
     fingerprint = digest.hexdigest()
@@ -197,7 +198,6 @@ def begin(
         start = time.perf_counter()
         found = pilots.calibrate(
             task,
-            levels=pilots.LEVELS,
             checkpoints=settings.pilot_rounds,
             repeats=settings.pilot_repeats,
             impact="gradients",  # the paper's definition
