@@ -205,8 +205,9 @@ def report(result: dict[str, Any]) -> str:
         "",
         "Spearman's correlation of the loss that the bound predicts with the loss that training "
         "measures, over random levels with a mean of 0.25. Intervals by bootstrap over the level "
-        "vectors. The last column correlates the measured losses of one half of the seeds with "
-        "those of the other half: no prediction can do much better than that.",
+        "vectors, one for each row. The last column is the correlation of the measured losses of "
+        "one half of the seeds with those of the other half: what is measured is noisy itself, "
+        "which lowers both correlations.",
         "",
         "| setup | vectors × seeds | rounds | gradients (G) | updates (D) | D − G | repeatable |",
         "|---|---:|---:|---:|---:|---:|---:|",

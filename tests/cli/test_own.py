@@ -1,6 +1,7 @@
 """A federation of one's own on the command line: calibrate, price, simulate and compare it."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,27 @@ def test_a_calibration_is_written_and_priced_with(run: Run, home: Path) -> None:
         [2, 0, 1]
     ].tolist()
     assert (answer["summary"]["alpha"], answer["summary"]["norms"]) == (found.alpha, "updates")
+
+
+def test_calibrate_tells_how_it_searched_and_stops_early_where_values_are_equal(run: Run) -> None:
+    command = ("calibrate", "own.py:task", "--width", 1, "--limit", 20, "--max-weight", 4)
+    code, out, err = run(*command, "--format", "json")
+    assert code == 0, err
+    searched = json.loads(out)["search"]
+    assert (searched["width"], searched["limit"]) == (1.0, 20)
+    lines = err.splitlines()
+    assert len(lines) == len(searched["steps"]) > 1
+    for line, step in zip(lines, searched["steps"], strict=True):
+        assert line.startswith(f"{step['purpose']}: levels ")
+        assert line.endswith(step["said"])
+    Path("sellers.csv").write_text("client_id,cost,value\na,4,0\nb,5,0\nc,3,0\n")
+    code, out, err = run(*command, "--clients", "sellers.csv", "-o", "c.json")
+    assert code == 0, err
+    assert "all values are 0, so that prices do not depend on α" in err
+    assert "prices do not depend on α" in " ".join(out.split())
+    found = Calibration.read("c.json").search
+    assert found is not None
+    assert found.steps[-1].repeats <= searched["steps"][-1]["repeats"]
 
 
 def test_prices_at_the_ends_of_the_interval(run: Run) -> None:
@@ -268,7 +290,9 @@ def test_a_data_file_is_simulated_as_a_market(run: Run) -> None:
 def test_a_broken_table_is_named_before_the_pilots(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr("fedprice.cli.training.run_pilots", lambda *_: pytest.fail("pilots"))
+    import_module("fedprice.cli.app")  # else it would be first imported with what is patched here
+    patched = "fedprice.cli.training.run_pilots"
+    monkeypatch.setattr(patched, lambda *_, **__: pytest.fail("pilots"))
     Path("less.csv").write_text("client_id,cost,value\nc,3,0\n", encoding="utf-8")
     code, out, err = run(*command.split(), "less.csv")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -276,7 +300,6 @@ def test_a_broken_table_is_named_before_the_pilots(
 
 
 def test_compare_calibrates_what_it_trains(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedprice.pilots.LEVELS", (0.1, 1.0))
     with Path("costs.csv").open() as file:
         monkeypatch.setattr("sys.stdin", file)
         code, out, err = run(
@@ -317,6 +340,7 @@ def test_alarms_go_to_stderr(run: Run) -> None:
     assert "the loss is" in err
 
 
+CALIBRATE = ["calibrate", "own.py:task"]
 SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"]
 
 
@@ -346,6 +370,14 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         ([*SIMULATE, "--calibration", "costs.csv"], "this is not a calibration"),
         ([*SIMULATE, "--calibration", "other.json"], "with other clients or samples than task"),
         (["price", "costs.csv", "--alpha=1", "--calibration=c.json"], "one of the two"),
+        ([*CALIBRATE, "--levels=0.1,0.9", "--width=0.3"],
+         "--width is for the search, which --levels switches off"),
+        ([*CALIBRATE, "--repeats=4", "--clients=costs.csv"], "--clients is for the search"),
+        ([*CALIBRATE, "--width=0"], "`width` must be above 0"),
+        ([*CALIBRATE, "--limit=3"], "`limit` must be at least 10"),
+        ([*CALIBRATE, "--clients=less.csv"], "less.csv lacks clients 'a', 'b'"),
+        ([*CALIBRATE, "--impact=gradients", "--repeats=9", "--levels=0.1,1", "--max-weight=4"],
+         "knows no norms of gradients"),
         (["price", "costs.csv", "--alpha=1", "--impact=updates"], "give --calibration FILE"),
         (["frontier", "costs.csv", "--budgets=1:2:2", "--alpha=1", "--impact=gradients"],
          "--impact chooses between the norms of a calibration"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -202,7 +203,8 @@ def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
         levels, checkpoints = given.get("levels", LEVELS), given.get("checkpoints", CHECKPOINTS)
         title, total = "pilots", len(levels) * given.get("repeats", REPEATS) * max(checkpoints)
     else:
-        given["report"] = lambda step: stderr().print(str(step), markup=False, highlight=False)
+        # Not by a console of its own: the bar below makes room for what is written to stderr.
+        given["report"] = lambda step: sys.stderr.write(f"{step}\n")
     with rounds_bar(title) as tell:
         return calibrate(
             what.task,
