@@ -34,13 +34,14 @@ if TYPE_CHECKING:
     from fedprice.beliefs.posting import post
     from fedprice.beliefs.refusals import refusals
     from fedprice.beliefs.revealed import reveal
-    from fedprice.calibration import Calibration, calibrate
+    from fedprice.calibration import Calibration
     from fedprice.data.federation import Federation
     from fedprice.learning.logistic import LogisticRegression
     from fedprice.learning.task import Task
     from fedprice.learning.training import Training
     from fedprice.market.ledger import Ledger
     from fedprice.market.simulation import simulate_market
+    from fedprice.pilots import calibrate
     from fedprice.rounds.simulation import simulate
     from fedprice.steps import best_steps
 
@@ -58,7 +59,7 @@ _LATER = {
     "Task": "fedprice.learning.task",
     "Training": "fedprice.learning.training",
     "best_steps": "fedprice.steps",
-    "calibrate": "fedprice.calibration",
+    "calibrate": "fedprice.pilots",
     "manipulability": "fedprice.beliefs.lies",
     "post": "fedprice.beliefs.posting",
     "post_from_others": "fedprice.beliefs.others",

@@ -63,6 +63,7 @@ def compare(
     budget: options.Budget = 200.0,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     scheme: options.Schemes = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
@@ -112,17 +113,19 @@ def compare(
     delivery = Delivery(output, plot, format_, force)
     schemes = find_schemes(scheme)
     manner = Manner.named(aggregator, server_step or "plain")
-    measured, terms = read_calibration(calibration, alpha), None
+    pilots = train_ is not None and alpha is None and calibration is None
+    measured, terms = read_calibration(calibration, alpha, None if pilots else impact), None
     most = LARGEST_WEIGHT if max_weight is None and train_ is not None else max_weight
     with ExitStack() as stack:
         if train_ is not None:
             what = find_what(train_, given)
             manner.check(schemes)
             kept = stack.enter_context(kept_in(work))
-            if measured is None and alpha is None:  # a broken table is named before the pilots
+            if pilots:  # a broken table is named before the pilots
                 terms = read_terms(clients, what.task.ids, what.task.samples, what.name)
             if alpha is None:
-                measured = calibrated(what, calibration, kept, manner)
+                value = None if terms is None else terms.value
+                measured = calibrated(what, calibration, kept, manner, impact, value)
         with stderr().status("comparing"):
             game = read_game(
                 clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,

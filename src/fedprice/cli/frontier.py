@@ -28,6 +28,7 @@ def frontier(
     budgets: Annotated[str, typer.Option(metavar="LO:HI:N", help="N budgets from LO to HI.")],
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     max_weight: options.MaxWeight = None,
@@ -42,8 +43,8 @@ def frontier(
     with stderr().status("tracing the frontier"):
         game = read_game(
             clients, budget=float(points[0]), alpha=alpha,
-            calibration=read_calibration(calibration, alpha), rounds=rounds, exponent=exponent,
-            max_weight=max_weight,
+            calibration=read_calibration(calibration, alpha, impact), rounds=rounds,
+            exponent=exponent, max_weight=max_weight,
         )  # fmt: skip
         traced = compute(game, points.tolist())
     rows = traced.to_frame()

@@ -56,6 +56,7 @@ def price(
     budget: options.Budget = 200.0,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     scheme: options.Scheme = "equilibrium",
@@ -98,7 +99,7 @@ def price(
     answer: PriceAnswer | RobustAnswer
     screen: Callable[[], RenderableType]
     with stderr().status("pricing"):
-        measured = read_calibration(calibration, alpha)
+        measured = read_calibration(calibration, alpha, impact)
         game = read_game(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
             exponent=exponent, max_weight=max_weight,

@@ -12,7 +12,7 @@ from fedprice.cli import options
 from fedprice.cli.calibrate import numbers
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
-from fedprice.cli.training import AggregatorName, Manner, PilotLevels, ServerStepName, run_pilots
+from fedprice.cli.training import AggregatorName, Manner, ServerStepName, run_pilots
 from fedprice.cli.what import (
     WHAT,
     Batch,
@@ -69,6 +69,7 @@ def steps(
             help="Instead of WHAT: a calibration that was made with E local steps; repeatable.",
         ),
     ] = None,
+    impact: options.ImpactName = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Training rounds; 1000 without a time limit.")
     ] = None,
@@ -95,7 +96,14 @@ def steps(
         typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
     ] = LARGEST_WEIGHT,
     repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
-    levels: PilotLevels = None,
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="Q,Q,…",
+            help="The levels of the pilots, at least two; by default 0.1,0.3, with a higher second "
+            "one for fewer than ten clients.",
+        ),
+    ] = None,
     checkpoints: Annotated[
         str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
     ] = "20,30,50",
@@ -144,6 +152,8 @@ def steps(
         found = tasks[max(tasks)]
         _read_split(clients, found.task.ids)  # before the work
         measured = {count: _pilots(one, manner, count, settings) for count, one in tasks.items()}
+    if impact is not None:
+        measured = {count: one.with_impact(impact) for count, one in measured.items()}
     if time_limit is not None:
         step_time, round_time = _times(found, step_time, round_time)
     from fedprice.steps import best_steps

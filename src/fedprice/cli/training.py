@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,15 +20,15 @@ from fedprice.errors import InputError, nearest, require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from fedprice.arrays import FloatArray
     from fedprice.calibration import Calibration
     from fedprice.cli.what import What
     from fedprice.learning import Clock
     from fedprice.pricing import Outcome, Scheme
     from fedprice.rounds import Aggregator, History, ServerStep
 
-__all__ = ["AggregatorName", "Kept", "Manner", "PilotLevels", "ServerStepName", "WorkFolder",
-           "calibrated", "counted", "kept_in", "measures", "run_pilots", "train",
-           "warn"]  # fmt: skip
+__all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
+           "counted", "kept_in", "measures", "run_pilots", "train", "warn"]  # fmt: skip
 
 TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
          "loss_std"}  # columns of results  # fmt: skip
@@ -40,15 +41,6 @@ AggregatorName = Annotated[
         help="How updates are combined: horvitz-thompson, trotter-tukey, hajek, fedavg or "
         "difference; by default horvitz-thompson for setups and data files, trotter-tukey for "
         "other models.",
-    ),
-]
-PilotLevels = Annotated[
-    str | None,
-    typer.Option(
-        "--levels",
-        metavar="Q,Q,…",
-        help="The levels of the pilots, at least two; by default 0.1,0.3, with a higher second one "
-        "for fewer than ten clients.",
     ),
 ]
 ServerStepName = Annotated[
@@ -158,12 +150,27 @@ def kept_in(folder: Path | None) -> Iterator[Kept]:
                 folder.rmdir()
 
 
-def calibrated(what: What, path: Path | None, kept: Kept, manner: Manner) -> Calibration:
-    """Return the calibration in a file, or that of pilots, which a command does not run twice."""
+def calibrated(
+    what: What,
+    path: Path | None,
+    kept: Kept,
+    manner: Manner,
+    impact: str | None,
+    value: FloatArray | None,
+) -> Calibration:
+    """Return the calibration in a file, or that of pilots, which a command does not run twice.
+
+    `impact` says which of its norms to price with, if not those that it was made for. `value` are
+    the clients' values, if they are known: pilots are then not more precise than is needed.
+    """
     from fedprice.calibration import Calibration
+    from fedprice.pilot_search import why_alpha_does_not_matter
+
+    def asked(found: Calibration) -> Calibration:
+        return found if impact is None else found.with_impact(impact)
 
     if path is not None:
-        found = Calibration.read(path)
+        found = asked(Calibration.read(path))
         same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
         if not same:
             raise InputError(
@@ -178,26 +185,33 @@ def calibrated(what: What, path: Path | None, kept: Kept, manner: Manner) -> Cal
                 markup=False,
             )
         return found
-    file = kept.file(".json", what.task.fingerprint, what.source, manner)
+    reason = why_alpha_does_not_matter(value)
+    file = kept.file(".json", what.task.fingerprint, what.source, manner, impact, reason)
     if not file.exists():
-        run_pilots(what, manner).write(file, force=True)
-    return Calibration.read(file)
+        run_pilots(what, manner, value=value, impact=impact or "updates").write(file, force=True)
+    return asked(Calibration.read(file))
 
 
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
-    """Calibrate, and show how far it is."""
-    from fedprice.calibration import CHECKPOINTS, LEVELS, calibrate
+    """Calibrate, and show how far it is; a search for good pilots tells its steps."""
+    from fedprice.pilot_search import LIMIT, most_rounds
+    from fedprice.pilots import CHECKPOINTS, LEVELS, REPEATS, calibrate
 
-    default: dict[str, Any] = {"levels": None, "checkpoints": CHECKPOINTS, "repeats": 10}
-    settings = default | settings
-    total = len(settings["levels"] or LEVELS) * settings["repeats"] * max(settings["checkpoints"])
-    with rounds_bar("pilots") as tell:
+    given = {name: one for name, one in settings.items() if one is not None}
+    title, total = "pilots, at most", most_rounds(given.get("limit", LIMIT))
+    if given.keys() & {"levels", "checkpoints", "repeats"}:
+        levels, checkpoints = given.get("levels", LEVELS), given.get("checkpoints", CHECKPOINTS)
+        title, total = "pilots", len(levels) * given.get("repeats", REPEATS) * max(checkpoints)
+    else:
+        # Not by a console of its own: the bar below makes room for what is written to stderr.
+        given["report"] = lambda step: sys.stderr.write(f"{step}\n")
+    with rounds_bar(title) as tell:
         return calibrate(
             what.task,
             aggregator=manner.usual(what),
             server_step=manner.server_step,
             progress=counted(tell, total),
-            **settings,
+            **given,
         )
 
 
@@ -278,6 +292,6 @@ def counted(tell: Callable[[int, int, str], None], total: int) -> Callable[[int]
         nonlocal done
         with lock:
             done += 1
-            tell(done, total, "")
+            tell(done, max(done, total), "")
 
     return progress

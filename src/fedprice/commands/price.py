@@ -10,7 +10,7 @@ import numpy as np
 
 from fedprice.beliefs.refusals import Outside, refusals
 from fedprice.clients import require_same
-from fedprice.commands.feasible import require_feasible, with_norms_named
+from fedprice.commands.feasible import require_feasible
 from fedprice.errors import InputError, nearest
 from fedprice.pricing import Outcome, Status, solve
 from fedprice.tables import json_text, number_column, text_column
@@ -80,7 +80,6 @@ class PriceAnswer:
         import polars as pl
 
         rows = (self.outcome if self.refusals is None else self.refusals).to_frame()
-        rows = with_norms_named(rows, self.calibration)
         for name, end in zip(("price_alpha_low", "price_alpha_high"), self.ends, strict=False):
             if end.status is not Status.INFEASIBLE:
                 rows = rows.with_columns(pl.Series(name, end.prices))
@@ -223,7 +222,7 @@ class RobustAnswer:
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per client."""
-        return with_norms_named(self.outcome.to_frame(), self.calibration)
+        return self.outcome.to_frame()
 
     def to_json(self) -> str:
         """Return summary and clients as one JSON object."""

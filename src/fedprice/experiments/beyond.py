@@ -97,14 +97,12 @@ def difference_table(results: Sequence[Result]) -> Table:
     )
 
 
-def bound_points(result: Result) -> tuple[FloatArray, FloatArray]:
-    """Return predicted and measured losses over the random levels."""
+def bound_points(result: Result, norms: str = "gradients") -> tuple[FloatArray, FloatArray]:
+    """Return predicted and measured losses over the random levels, by the norms of one kind."""
     study = result.study
-    impact = (
-        study.game().impact
-        * study.settings.rounds
-        / min(study.settings.rounds, study.settings.level_rounds)
-    )
+    rounds = min(study.settings.rounds, study.settings.level_rounds)
+    calibration = study.calibration.with_impact(norms)
+    impact = study.setup.game(study.federation, calibration, rounds=rounds).impact
     predicted = np.array([random_loss(impact, levels) for levels in study.level_vectors])
     measured = np.array(
         [result.last(f"levels={i}").mean() for i in range(len(study.level_vectors))]
@@ -112,9 +110,9 @@ def bound_points(result: Result) -> tuple[FloatArray, FloatArray]:
     return predicted, measured
 
 
-def rank_correlation(result: Result) -> Estimate:
+def rank_correlation(result: Result, norms: str = "gradients") -> Estimate:
     """Return Spearman's rank correlation of predicted and measured loss."""
-    predicted, measured = bound_points(result)
+    predicted, measured = bound_points(result, norms)
 
     def spearman(a: FloatArray, b: FloatArray) -> FloatArray:
         from scipy.stats import rankdata
@@ -142,10 +140,12 @@ def bound_table(result: Result) -> Table:
                 "random levels": len(study.level_vectors),
                 "rounds": rounds,
                 "rank correlation": rank_correlation(result),
+                "with norms of updates": rank_correlation(result, "updates"),
             }
         ],
         "Spearman's correlation between the loss that the bound predicts and the loss measured, "
-        "over random levels that all have the same mean.",
+        "over random levels that all have the same mean; with the paper's norms of gradients, and "
+        "with those of updates, whose squares are the variance of a round.",
         basis(study.settings, 2, rounds),
     )
 

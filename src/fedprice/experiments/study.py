@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice import calibration as calibration_code
-from fedprice.calibration import Calibration, calibrate
+from fedprice import pilot_fits, pilots
+from fedprice.calibration import Calibration
 from fedprice.errors import InputError
 from fedprice.experiments import paper
 from fedprice.experiments.cells import Cell, engine_version, federation_of, task_of
@@ -185,7 +185,8 @@ def begin(
     training = Training(local_steps=settings.local_steps, batch=settings.batch)
     task = task_of(name, settings.num_clients, data, training)
     digest = hashlib.sha256(engine_version().encode())
-    digest.update(inspect.getsource(calibration_code).encode())
+    for code in (pilots, pilot_fits):
+        digest.update(inspect.getsource(code).encode())
     digest.update(f"{task.fingerprint}\0".encode())
     digest.update(f"{settings.pilot_repeats}\0{settings.pilot_rounds}".encode())
     fingerprint = digest.hexdigest()
@@ -195,10 +196,11 @@ def begin(
             raise InputError(f"{store.folder} lacks the calibration of {name}.")
         report(f"calibrating {name}")
         start = time.perf_counter()
-        found = calibrate(
+        found = pilots.calibrate(
             task,
             checkpoints=settings.pilot_rounds,
             repeats=settings.pilot_repeats,
+            impact="gradients",  # the paper's definition
         )
         own = own_optimum_losses(federation)
         stored = {

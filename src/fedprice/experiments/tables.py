@@ -244,8 +244,8 @@ def calibration_table(results: Sequence[Result]) -> Table:
             "mean value": result.study.setup.mean_value,
             "α": Estimate(result.study.calibration.alpha, *result.study.calibration.interval),
             "β": result.study.calibration.beta,
-            "least G": float(result.study.calibration.grad_norm.min()),
-            "largest G": float(result.study.calibration.grad_norm.max()),
+            "least G": float(result.study.calibration.fit.norm.min()),
+            "largest G": float(result.study.calibration.fit.norm.max()),
             "least loss F*": result.study.least,
         }
         for result in results

@@ -42,7 +42,7 @@ def thinned(clients: Clients) -> IntArray:
     count = len(clients)
     if count <= MOST_POINTS:
         return np.arange(count)
-    order = np.argsort(clients.weight * clients.grad_norm, kind="stable")  # as by impact
+    order = np.argsort(clients.weight * clients.norm, kind="stable")  # as by impact
     some = order[np.linspace(0, count - 1, MOST_POINTS - 200).astype(np.intp)]
     valued = np.argpartition(-clients.value, 100)[:100]
     costly = np.argpartition(-clients.cost, 100)[:100]
