@@ -30,9 +30,22 @@ def reproduce(
         typer.Argument(metavar="[SETUP]...", help="setup1, setup2, setup3; all by default."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick/--full", help="5 seeds, or the paper's 20.")
+        bool,
+        typer.Option(
+            "--quick/--full", help="5 seeds, or the paper's 20 and more where a verdict is open."
+        ),
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="Runs of each scheme.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help="Runs of each scheme at first: 20, or 5 with --quick.")
+    ] = None,
+    most_seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Runs of a scheme at most: they are doubled while a verdict is open. 200, or with "
+            "--quick as many as at first.",
+        ),
+    ] = None,
     scheme: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +71,7 @@ def reproduce(
     require_extras("reproduce", *ray)
     from fedprice.experiments.reproduce import reproduce as run
 
-    chosen = _settings(setups, quick, seeds, scheme, settings)
+    chosen = _settings(setups, quick, seeds, most_seeds, scheme, settings)
     require_extras(*extras_of_schemes(chosen.schemes))
     console = stderr()
     done, total = 0, 0
@@ -103,6 +116,7 @@ def _settings(
     setups: list[str] | None,
     quick: bool,
     seeds: int | None,
+    most_seeds: int | None,
     scheme: list[str] | None,
     path: Path | None,
 ) -> Settings:
@@ -118,6 +132,10 @@ def _settings(
         changes["setups"] = tuple(dict.fromkeys(setups))
     if seeds is not None:
         changes["seeds"] = seeds
+        if most_seeds is None:
+            changes["most_seeds"] = seeds if quick else max(seeds, chosen.most_seeds)
+    if most_seeds is not None:
+        changes["most_seeds"] = most_seeds
     if scheme:
         given = (name for names in scheme for name in names.split(","))
         changes["schemes"] = tuple(map(_findable, given))

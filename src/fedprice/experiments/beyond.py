@@ -9,7 +9,8 @@ import numpy as np
 
 from fedprice.bound import random_loss
 from fedprice.experiments.measures import Estimate, resample_indices
-from fedprice.experiments.results import Result, Table, basis, mean, std
+from fedprice.experiments.results import Result, basis, mean, spread
+from fedprice.experiments.table import Table
 from fedprice.game import best_level, best_response, price_for
 from fedprice.pricing import solve
 
@@ -52,6 +53,7 @@ def bias_table(results: Sequence[Result]) -> Table:
             "joiners": float(np.mean([c.joined.mean() for c in result.curves[name]])),
             "loss above the optimum": above_optimum(result, name),
             "accuracy": result.estimate([name], mean, "accuracy"),
+            "seeds": result.seeds(name),
         }
         for result in results
         for words, name in MECHANISMS.items()
@@ -60,9 +62,9 @@ def bias_table(results: Sequence[Result]) -> Table:
         "table-bias",
         "Beyond the paper (a): bias, on the same budget",
         rows,
-        "The optimum is the minimum of the global loss, found by L-BFGS.",
-        basis(results[0].study.settings, results[0].study.settings.bias_seeds)
-        + f" (ours: {results[0].study.settings.seeds} seeds)",
+        "Joiners are the mean number of clients in a round. The optimum is the minimum of the "
+        "global loss, found by L-BFGS.",
+        basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 
 
@@ -77,22 +79,25 @@ def difference_table(results: Sequence[Result]) -> Table:
     rows = [
         {
             "setup": result.title,
-            "Horvitz–Thompson": result.estimate(["equilibrium"], mean),
-            "difference": result.estimate(["difference"], mean),
-            "std, Horvitz–Thompson": result.estimate(["equilibrium"], std),
-            "std, difference": result.estimate(["difference"], std),
-            "loss: difference − HT": result.estimate(
-                ["difference", "equilibrium"], lambda a, b: (a - b).mean(axis=-1)
+            "estimator": words,
+            "final loss": result.estimate([name], mean),
+            "minus Horvitz–Thompson": (
+                result.estimate([name, "equilibrium"], lambda a, b: (a - b).mean(axis=-1))
+                if name != "equilibrium"
+                else 0.0
             ),
+            "spread of the loss": result.estimate([name], spread, log=True),
+            "seeds": result.seeds(name),
         }
         for result in results
+        for words, name in (("Horvitz–Thompson", "equilibrium"), ("difference", "difference"))
     ]
     return Table(
         "table-difference",
         "Beyond the paper (c): the difference estimator under the same prices",
         rows,
-        "Final losses. Both are unbiased; the difference estimator remembers one update per "
-        "client.",
+        "Both are unbiased; the difference estimator remembers one update per client. Differences "
+        "are over common seeds.",
         basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-__all__ = ["Cell", "Curve", "Store", "compute", "engine_version", "federation_of", "task_of"]
+__all__ = ["Cell", "Curve", "Store", "clock_of", "compute", "engine_version", "federation_of",
+           "task_of"]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,7 @@ class Cell:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of `simulate`."""
-        clock = _clock(self.setup, self.num_clients, self.training.local_steps, self.data)
+        clock = clock_of(self.setup, self.num_clients, self.training.local_steps, self.data)
         return {
             "rounds": self.rounds,
             "evaluate_every": self.evaluate_every,
@@ -198,7 +199,8 @@ def task_of(
 
 
 @lru_cache(maxsize=3)
-def _clock(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
+def clock_of(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
+    """Return a setup's clock; the same object when asked again."""
     return setup_of(setup).clock(federation_of(setup, num_clients, data), local_steps)
 
 

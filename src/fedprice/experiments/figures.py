@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fedprice.experiments.beyond import MECHANISMS, bound_points
-from fedprice.experiments.measures import POINTS, on_grid
-from fedprice.experiments.results import Result, basis, title_of
-from fedprice.experiments.tables import timed
+from fedprice.experiments.measures import LEAST_SEEDS, POINTS, interval_of_mean, on_grid
+from fedprice.experiments.results import Result, basis, spread, title_of
+from fedprice.experiments.settings import PAPER_SCHEMES, PUBLISHED_SCHEMES
 from fedprice.plots import COLORS, MARKERS, new_figure
 
 if TYPE_CHECKING:
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from fedprice.arrays import FloatArray
     from fedprice.experiments.cells import Curve
 
 
-__all__ = ["Drawing", "all_figures"]
+__all__ = ["Drawing", "leading_figures", "other_figures"]
 
 STRIDE = 4  # every fourth point of the grid is drawn
 SWEEP_FIGURES = {"setup1": ("5", "v̄"), "setup2": ("6", "c̄"), "setup3": ("7", "B")}
+SYMBOLS = {"v̄": "clients' mean value", "c̄": "clients' mean cost", "B": "budget"}
+PARTS = {"setup1": "a, b", "setup2": "c, d", "setup3": "e, f"}
 
 
 class Drawing(NamedTuple):
@@ -37,22 +40,92 @@ class Drawing(NamedTuple):
     basis: str
 
 
-def all_figures(results: Sequence[Result]) -> list[Drawing]:
-    """Draw every figure, the paper's first."""
-    drawings = [curves_figure(result) for result in results]
-    drawings += [sweep_figure(result) for result in results]
+def leading_figures(results: Sequence[Result]) -> list[Drawing]:
+    """Draw what comes first: prices and payments, then Figure 4 as differences and as curves."""
+    draw = (prices_figure, differences_figure, curves_figure)
+    return [figure(result) for figure in draw for result in results]
+
+
+def other_figures(results: Sequence[Result]) -> list[Drawing]:
+    """Draw the rest, the paper's first."""
+    drawings = [sweep_figure(result) for result in results]
     drawings += [bias_figure(result) for result in results]
     drawings += [bound_figure(result) for result in results if result.study.compares_bound]
     return drawings
+
+
+def prices_figure(result: Result) -> Drawing:
+    """Draw the price and the payment of each client under the paper's schemes."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = new_figure(2)
+    outcomes = result.study.outcomes
+    order = np.argsort(-outcomes["equilibrium"].game.impact, kind="stable")
+    for i, name in enumerate(PAPER_SCHEMES):
+        outcome = outcomes[name]
+        for axis, values in zip(axes, (outcome.prices, outcome.payments), strict=True):
+            axis.plot(
+                1 + np.arange(order.size), values[order], linestyle="none", marker=MARKERS[i],
+                markersize=4, color=COLORS[i], alpha=0.85, label=name,
+            )  # fmt: skip
+    for axis, words in zip(axes, ("price per unit of level", "payment"), strict=True):
+        axis.axhline(0, color="0.4", linewidth=0.8)
+        axis.set(xlabel="client, by falling impact on the bound", ylabel=words)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes[0].legend(frameon=False, fontsize="small")
+    payers = ", ".join(f"{name} {outcomes[name].payers}" for name in PAPER_SCHEMES)
+    return Drawing(
+        f"fig-prices-{result.name}",
+        f"Prices and payments: {result.title}",
+        figure,
+        "A client's level is the probability that it joins a round; its payment is its price times "
+        f"its level, and below 0 the client pays. Each scheme spends {result.study.setup.budget:,g}"
+        f" in total. Clients that pay: {payers}.",
+        "no training",
+    )
+
+
+def differences_figure(result: Result) -> Drawing:
+    """Draw Figure 4 as differences to uniform pricing, with bands of intervals."""
+    figure, axes = new_figure(2)
+    times = np.linspace(0, result.end, POINTS)[::STRIDE]
+    for axis, what in zip(axes, ("loss", "accuracy"), strict=True):
+        for i, name in enumerate(_compared(result)):
+            if name == "uniform":
+                axis.axhline(0, color=COLORS[i], linewidth=1.2, label="uniform")
+                continue
+            count = result.seeds(name, "uniform")
+            own, uniform = (
+                on_grid(result.curves[n][:count], what, result.end)[:, ::STRIDE]
+                for n in (name, "uniform")
+            )
+            _line(axis, times, (own - uniform).mean(axis=0), i, title_of(name))
+            if count >= LEAST_SEEDS:
+                low, high = interval_of_mean(own - uniform, result.error(name, "uniform"))
+                axis.fill_between(times, low, high, color=COLORS[i % len(COLORS)], alpha=0.18,
+                                  linewidth=0)  # fmt: skip
+        words = f"{'global' if what == 'loss' else 'test'} {what} minus that of uniform"
+        axis.set(xlabel="simulated time, s", ylabel=words)
+        _zoom(axis)
+    axes[0].legend(frameon=False, fontsize="small")
+    return Drawing(
+        f"fig-4-{result.name}",
+        f"Figure 4 {PARTS[result.name]} as differences to uniform: {result.title}",
+        figure,
+        "Mean differences over seeds with the same coins and batches; the band is the interval of "
+        "the mean at each time. Below 0 a loss is better than that of uniform pricing, above 0 an "
+        "accuracy.",
+        basis(result.study.settings),
+    )
 
 
 def curves_figure(result: Result) -> Drawing:
     """Draw Figure 4: loss and accuracy over simulated time, with bands."""
     figure, axes = new_figure(2)
     for axis, what in zip(axes, ("loss", "accuracy"), strict=True):
-        for i, (name, runs) in enumerate(result.schemes.items()):
-            _band(axis, runs, what, result.end, i, title_of(name))
-        target = timed(result, what).target
+        for i, name in enumerate(_compared(result)):
+            _band(axis, result.curves[name], what, result.end, i, title_of(name))
+        target = result.timed(what).target
         axis.axhline(target, color="0.5", linewidth=0.8, linestyle="--")
         axis.annotate(
             f"target {target:.3g}", (1, target), xycoords=("axes fraction", "data"),
@@ -61,17 +134,24 @@ def curves_figure(result: Result) -> Drawing:
         axis.set(
             xlabel="simulated time, s", ylabel=f"{'global' if what == 'loss' else 'test'} {what}"
         )
-        _zoom(axis, what)
+        _zoom(axis)
     axes[0].legend(frameon=False, fontsize="small")
-    parts = {"setup1": "a, b", "setup2": "c, d", "setup3": "e, f"}[result.name]
     return Drawing(
-        f"fig-4-{result.name}",
-        f"Figure 4 {parts}: {result.title}, {result.study.federation.name}",
+        f"fig-4-curves-{result.name}",
+        f"Figure 4 {PARTS[result.name]}: {result.title}, {result.study.federation.name}",
         figure,
-        f"Mean of {len(result.curves['uniform'])} runs and the band of one standard deviation. The "
-        "dashed line is the target of Tables II and III.",
+        "Means over seeds, and bands of one standard deviation to either side. The dashed line is "
+        "the target of Tables II and III.",
         basis(result.study.settings),
     )
+
+
+def _compared(result: Result) -> list[str]:
+    """Return the schemes that Figure 4 shows.
+
+    Beside the baselines as published, the others could not be told apart.
+    """
+    return [name for name in result.schemes if name not in PUBLISHED_SCHEMES]
 
 
 def sweep_figure(result: Result) -> Drawing:
@@ -85,21 +165,22 @@ def sweep_figure(result: Result) -> Drawing:
         axis.set(
             xlabel="simulated time, s", ylabel=f"{'global' if kind == 'loss' else 'test'} {kind}"
         )
-        _zoom(axis, kind)
+        _zoom(axis)
     times = np.linspace(0, end, POINTS)
     for i, runs in enumerate(result.sweep.values()):
-        spread = on_grid(runs, "loss", end).std(axis=0, ddof=1)
-        axes[2].plot(times[5::STRIDE], spread[5::STRIDE], color=COLORS[i])
-    axes[2].set(xlabel="simulated time, s", ylabel="std of the loss over seeds", yscale="log")
+        around = spread(on_grid(runs, "loss", end).T)
+        axes[2].plot(times[5::STRIDE], around[5::STRIDE], color=COLORS[i])
+    axes[2].set(xlabel="simulated time, s", ylabel="spread of the loss over seeds", yscale="log")
     axes[0].legend(frameon=False, fontsize="small")
     printed = "" if result.name == "setup1" else " The paper does not print the values it varied."
     return Drawing(
         f"fig-{number}",
         f"Figure {number}: impact of {symbol}, {result.title}",
         figure,
-        f"The proposed scheme under three values of {symbol}; mean and one standard deviation of "
-        f"{len(result.curves['uniform'])} runs.{printed}",
-        basis(result.study.settings, rounds=int(next(iter(result.sweep.values()))[0].rounds[-1])),
+        f"The equilibrium under three values of {symbol}, the {SYMBOLS[symbol]}: means over seeds, "
+        "bands of one standard deviation to either side, and the mean absolute deviation from the "
+        f"median.{printed}",
+        basis(result.study.settings),
     )
 
 
@@ -141,15 +222,19 @@ def bound_figure(result: Result) -> Drawing:
 def _band(axis: Axes, runs: Sequence[Curve], what: str, end: float, i: int, name: str) -> None:
     values = on_grid(runs, what, end)[:, ::STRIDE]
     times = np.linspace(0, end, POINTS)[::STRIDE]
-    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
-    color = COLORS[i % len(COLORS)]
+    mean, deviation = values.mean(axis=0), values.std(axis=0, ddof=1)
+    _line(axis, times, mean, i, name)
+    axis.fill_between(times, mean - deviation, mean + deviation, color=COLORS[i % len(COLORS)],
+                      alpha=0.18, linewidth=0)  # fmt: skip
+
+
+def _line(axis: Axes, times: FloatArray, values: FloatArray, i: int, name: str) -> None:
     marks = range((i + 1) * times.size // 20, times.size, times.size // 5)
-    axis.plot(times, mean, color=color, marker=MARKERS[i % len(MARKERS)], markevery=marks,
-              markersize=4, label=name)  # fmt: skip
-    axis.fill_between(times, mean - spread, mean + spread, color=color, alpha=0.18, linewidth=0)
+    axis.plot(times, values, color=COLORS[i % len(COLORS)], marker=MARKERS[i % len(MARKERS)],
+              markevery=marks, markersize=4, label=name)  # fmt: skip
 
 
-def _zoom(axis: Axes, what: str) -> None:
+def _zoom(axis: Axes) -> None:
     """Leave out the first steps, beside which nothing else could be seen."""
     lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
     curves = [line[np.isfinite(line)] for line in lines if line.size > 2]

@@ -8,8 +8,10 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from fedprice.errors import require
-from fedprice.experiments.figures import all_figures
-from fedprice.experiments.results import Table
+from fedprice.experiments.figures import leading_figures, other_figures
+from fedprice.experiments.lead import lead
+from fedprice.experiments.looks import ERROR, FEW, WIDENED, looks
+from fedprice.experiments.table import Table
 from fedprice.experiments.tables import all_tables
 from fedprice.experiments.verdicts import RULE, Verdict, all_claims
 from fedprice.tables import csv_text, whole_file
@@ -40,7 +42,9 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
     tables = all_tables(reproduction.results)
     claims = all_claims(reproduction.results)
     verdicts = Table("verdicts", "Verdicts", [claim.row() for claim in claims], RULE)
-    drawings = all_figures(reproduction.results)
+    first, others = leading_figures(reproduction.results), other_figures(reproduction.results)
+    drawings = first + others
+    paragraphs = lead(reproduction.settings, reproduction.results, claims)
     for name in ("tables", "figures"):
         (folder / name).mkdir(exist_ok=True)
     keys = {table.key for table in tables} | {drawing.key for drawing in drawings}
@@ -56,12 +60,13 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
     source = resources.files("fedprice.experiments").joinpath("report.html.j2")
     settings, count = reproduction.settings, [c.verdict for c in claims].count
     page = environment.from_string(source.read_text(encoding="utf-8")).render(
-        setups=[r.title for r in reproduction.results],
+        paragraphs=paragraphs,
         counts=[(v.value, count(v)) for v in Verdict],
         verdicts=verdicts,
         differences=[claim.difference for claim in claims if claim.difference],
         tables=tables,
-        drawings=drawings,
+        first=first,
+        others=others,
         images=images,
         widths={drawing.key: round(drawing.figure.get_figwidth(), 1) for drawing in drawings},
         machine=reproduction.machine,
@@ -70,10 +75,11 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
         finished=reproduction.finished,
         settings=settings.to_toml(),
         version=reproduction.version,
-        notes=data_notes(reproduction),
+        notes=run_notes(reproduction),
     )
     with whole_file(folder / "results.md") as part:
-        part.write_text(_markdown(reproduction, verdicts, tables, drawings), encoding="utf-8")
+        text = _markdown(reproduction, paragraphs, first, [verdicts, *tables], others)
+        part.write_text(text, encoding="utf-8")
     path = folder / "report.html"
     with whole_file(path) as part:
         part.write_text(page, encoding="utf-8")
@@ -81,39 +87,67 @@ def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]
 
 
 def _markdown(
-    reproduction: Reproduction, verdicts: Table, tables: list[Table], drawings: list[Drawing]
+    reproduction: Reproduction,
+    paragraphs: list[str],
+    first: list[Drawing],
+    tables: list[Table],
+    others: list[Drawing],
 ) -> str:
     """Return the report's tables and figures as a page of Markdown."""
     settings = reproduction.settings
-    parts = [
-        "# Results",
-        f"`fedprice reproduce {' '.join(settings.setups)}`, {settings.seeds} seeds, finished "
-        f"{reproduction.finished} after {_duration(reproduction.wall_seconds)} on "
-        f"{reproduction.machine}.",
-        *(f"- {note}" for note in data_notes(reproduction)),
-    ]
-    for table in (verdicts, *tables):
+    parts = ["# Results", *paragraphs, *_markdown_figures(first)]
+    for table in tables:
         parts += [f"## {table.title}", table.markdown().rstrip(), table.note]
-    for drawing in drawings:
-        image = f"![{drawing.title}](figures/{drawing.key}.svg)"
-        parts += [f"## {drawing.title}", image, drawing.note]
+    parts += _markdown_figures(others)
+    parts += [
+        "## How it was run",
+        f"`fedprice reproduce {' '.join(settings.setups)}`, finished {reproduction.finished} after "
+        f"{_duration(reproduction.wall_seconds)} on {reproduction.machine}.",
+        *(f"- {note}" for note in run_notes(reproduction)),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
-def data_notes(reproduction: Reproduction) -> list[str]:
-    """Return what a reader must know of the data."""
+def _markdown_figures(drawings: list[Drawing]) -> list[str]:
+    return [
+        part
+        for drawing in drawings
+        for part in (
+            f"## {drawing.title}",
+            f"![{drawing.title}](figures/{drawing.key}.svg)",
+            drawing.note,
+        )
+    ]
+
+
+def run_notes(reproduction: Reproduction) -> list[str]:
+    """Return what a reader must know of the runs and the data."""
+    settings = reproduction.settings
+    counts = looks(settings.seeds, settings.most_seeds)
     notes = [
+        f"A run has {settings.rounds:,} rounds of {settings.local_steps} local steps with batches "
+        f"of {settings.batch} samples.",
+        f"Claims are looked at after {', '.join(map(str, counts))} seeds, as long as they are "
+        "open; differences are between runs of the same seed. An interval at one look misses with "
+        f"a probability of {100 * ERROR / len(counts):.2g} %, so that those at all looks together "
+        f"miss with at most {100 * ERROR:.0f} %."
+        if len(counts) > 1
+        else f"There are {counts[0]} seeds; differences are between runs of the same seed, and "
+        f"intervals miss with a probability of {100 * ERROR:.0f} %.",
         "Times are simulated: the paper's 40 Raspberry Pis are clients whose speeds are drawn at "
         "random, set so that 1,000 rounds take about as long as in the paper. The evaluation time "
         "of a setup is what every run of the three schemes covers.",
-        "Costs and values are one exponential draw a setup, the same under all schemes; seeds vary "
-        "coins and batches, the same under all schemes.",
-        "The authors' public code uses other settings than the paper (E = 50, constant costs), and "
-        "its generators do not give 14,463 or 35,155 samples; ours follow the paper's text.",
+        "Costs and values are one exponential draw per setup, the same under all schemes; seeds "
+        "vary coins and batches, the same under all schemes.",
+        "The authors' public code uses other settings than the paper (50 local steps, constant "
+        "costs), and its generators do not give 14,463 or 35,155 samples; ours follow the paper's "
+        "text.",
     ]
+    if settings.seeds < FEW:
+        notes.insert(2, WIDENED)
     notes += [
         f"{result.title}: {result.study.federation.name}; evaluated over {result.end:,.0f} "
-        "simulated seconds."
+        f"simulated seconds, and over {result.published_end:,.0f} with the baselines as published."
         for result in reproduction.results
     ]
     return notes

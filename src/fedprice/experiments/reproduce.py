@@ -19,6 +19,7 @@ from fedprice.experiments.runner import run_cells
 from fedprice.experiments.settings import Settings
 from fedprice.experiments.setups import setup_of
 from fedprice.experiments.study import Study, begin
+from fedprice.experiments.verdicts import open_runs
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
@@ -54,18 +55,47 @@ class Reproduction:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    studies: list[Study] = field(default_factory=list)
-    found: dict[int, Curve] = field(default_factory=dict)
-    cells: list[Cell] = field(default_factory=list)
+    """What is to be run, and what is known of it; seeds are added where verdicts are open."""
+
+    studies: list[Study]
+    store: Store
+    seeds: dict[str, dict[str, int]] = field(default_factory=dict)
+    found: dict[str, Curve] = field(default_factory=dict)
+
+    def cells(self) -> list[Cell]:
+        return [
+            cell
+            for study in self.studies
+            for cell in study.cells(self.seeds.get(study.setup.name, {}))
+        ]
 
     def missing(self) -> list[Cell]:
-        return [cell for i, cell in enumerate(self.cells) if i not in self.found]
+        """Return the cells that are not stored; remember those that are."""
+        missing = []
+        for cell in self.cells():
+            if cell.title not in self.found:
+                curve = self.store.load_curve(cell)
+                if curve is None:
+                    missing.append(cell)
+                else:
+                    self.found[cell.title] = curve
+        return missing
 
     def results(self) -> list[Result]:
         curves: dict[str, dict[str, list[Curve]]] = {s.setup.name: {} for s in self.studies}
-        for i, cell in enumerate(self.cells):  # in the order of the seeds
-            curves[cell.setup].setdefault(cell.name, []).append(self.found[i])
+        for cell in self.cells():  # in the order of the seeds
+            curves[cell.setup].setdefault(cell.name, []).append(self.found[cell.title])
         return [Result(study, curves[study.setup.name]) for study in self.studies]
+
+    def add_seeds(self, report: Callable[[str], None]) -> bool:
+        """Ask for more seeds where a verdict is open; return whether there was any."""
+        more = {result.name: open_runs(result) for result in self.results()}
+        for setup, runs in more.items():
+            self.seeds[setup] = self.seeds.get(setup, {}) | runs
+            for count in sorted(set(runs.values())):
+                names = ", ".join(name for name, own in runs.items() if own == count)
+                report(f"{setup}: some verdicts are open; going on to {count} seeds of {names}")
+        return any(more.values())
 
 
 def reproduce(
@@ -107,11 +137,17 @@ def reproduce(
     work = _load(settings, data, store, report)
     with whole_file(folder / SETTINGS) as part:
         part.write_text(settings.to_toml(), encoding="utf-8")
-    missing = work.missing()
-    if missing:
-        try:
-            _compute(work, missing, store, workers, progress)
-        finally:
+    computed = False
+    try:
+        while True:
+            missing = work.missing()
+            computed = computed or bool(missing)
+            if missing:
+                _compute(work, missing, workers, progress)
+            if not work.add_seeds(report):
+                break
+    finally:
+        if computed:
             _note_time(folder, settings, time.monotonic() - start)
     return _finish(settings, work, folder)
 
@@ -126,40 +162,35 @@ def gather(folder: Path, data: str | None = None) -> Reproduction:
         work = _load(settings, data, Store(folder / "cells", lambda _: None), None)
     except InputError as error:
         raise InputError(f"{error} {advice}") from error
-    missing = work.missing()
-    if missing:
-        raise InputError(
-            f"{folder} lacks {len(missing)} of {len(work.cells)} results (first: "
-            f"{missing[0].title}), or they are of other code. {advice}"
-        )
-    return _finish(settings, work, folder)
+    while True:
+        missing = work.missing()
+        if missing:
+            raise InputError(
+                f"{folder} lacks {len(missing)} of {len(work.cells())} results (first: "
+                f"{missing[0].title}), or they are of other code. {advice}"
+            )
+        if not work.add_seeds(lambda _: None):
+            return _finish(settings, work, folder)
 
 
 def _load(
     settings: Settings, data: str | None, store: Store, report: Callable[[str], None] | None
 ) -> _Work:
-    work = _Work()
     takers = [name for name in settings.setups if setup_of(name).takes_data]
+    studies = []
     for name in settings.setups:
         # Setups without a use for `data` refuse it, so they get it only if all of them are such.
         own = data if name in takers or not takers else None
-        work.studies.append(begin(settings, name, own, store, report))
-        work.cells.extend(work.studies[-1].cells())
-    for i, cell in enumerate(work.cells):
-        curve = store.load_curve(cell)
-        if curve is not None:
-            work.found[i] = curve
-    return work
+        studies.append(begin(settings, name, own, store, report))
+    return _Work(studies, store)
 
 
 def _compute(
     work: _Work,
     missing: list[Cell],
-    store: Store,
     workers: int | str | None,
     progress: Callable[[int, int, int, int], None],
 ) -> None:
-    index = {id(cell): i for i, cell in enumerate(work.cells)}
     total = sum(cell.rounds for cell in missing)
     # The longest first, so that no worker is left alone with one at the end.
     ordered = sorted(missing, key=lambda c: -c.rounds * float(c.levels.sum()))
@@ -169,8 +200,8 @@ def _compute(
         lambda rounds, done: progress(rounds, total, done, len(missing)),
     )
     for cell, curve in computed:
-        store.save_curve(cell, curve)
-        work.found[index[id(cell)]] = curve
+        work.store.save_curve(cell, curve)
+        work.found[cell.title] = curve
 
 
 def machine() -> str:

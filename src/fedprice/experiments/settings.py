@@ -13,9 +13,10 @@ from fedprice.experiments.setups import SETUPS, setup_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PAPER_SCHEMES", "Settings"]
+__all__ = ["PAPER_SCHEMES", "PUBLISHED_SCHEMES", "Settings"]
 
 PAPER_SCHEMES = ("equilibrium", "weighted", "uniform")
+PUBLISHED_SCHEMES = ("weighted-published", "uniform-published")
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Settings:
     setups
         Which of the paper's setups.
     schemes
-        Schemes beside the paper's three: names, or FILE.py:FUNCTION.
-    seeds
-        Runs of each scheme.
+        Schemes beside the paper's: names, or FILE.py:FUNCTION.
+    seeds, most_seeds
+        Runs of each scheme at first, and where a verdict is still open at the end.
     rounds, local_steps, batch
         R, E and the batch size.
     num_clients
@@ -49,6 +50,7 @@ class Settings:
     setups: tuple[str, ...] = tuple(SETUPS)
     schemes: tuple[str, ...] = ()
     seeds: int = 20
+    most_seeds: int = 200
     rounds: int = 1000
     local_steps: int = 100
     batch: int = 24
@@ -83,11 +85,16 @@ class Settings:
                     f"`{field.name}` must be a whole number, at least {least}; got {value!r}."
                 )
 
+        if self.most_seeds < self.seeds:
+            raise InputError(
+                f"`most_seeds` must be at least `seeds`, {self.seeds}; got {self.most_seeds}."
+            )
+
     @classmethod
     def quick(cls, **changes: Any) -> Self:
-        """Return settings that show everything in little more than a minute a small setup."""
-        few = {"seeds": 5, "bias_seeds": 5, "level_vectors": 30, "level_rounds": 100}
-        return cls(**(few | changes))
+        """Return settings that show everything in little more than a minute per small setup."""
+        few = dict.fromkeys(("seeds", "most_seeds", "bias_seeds"), 5)
+        return cls(**(few | {"level_vectors": 30, "level_rounds": 100} | changes))
 
     @classmethod
     def read(cls, path: Path) -> Self:

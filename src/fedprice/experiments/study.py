@@ -7,7 +7,7 @@ import inspect
 import time
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from fedprice import calibration as calibration_code
 from fedprice.calibration import Calibration, calibrate
 from fedprice.errors import InputError
 from fedprice.experiments import paper
-from fedprice.experiments.cells import Cell, engine_version, federation_of, task_of
-from fedprice.experiments.measures import Estimate
-from fedprice.experiments.settings import PAPER_SCHEMES
+from fedprice.experiments.cells import Cell, clock_of, engine_version, federation_of, task_of
+from fedprice.experiments.measures import Estimate, shortest_time
+from fedprice.experiments.settings import PAPER_SCHEMES, PUBLISHED_SCHEMES
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import Training
 from fedprice.learning.optimum import best_loss, own_optimum_losses
@@ -25,7 +25,7 @@ from fedprice.pricing import Status, find_schemes, solve
 from fedprice.pricing.display import infeasible_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.data import Federation
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome
 
 
-__all__ = ["SWEEPS", "Study", "begin"]
+__all__ = ["SWEEPS", "Plan", "Study", "begin"]
 
 # Figures 5 to 7: which mean of Table I each setup varies. The paper prints the values of v̄ only.
 SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -49,6 +49,16 @@ RIDGE = 1e-6  # where the least loss is looked for; the loss there is reported w
 SWEEP_TIME = 600.0  # simulated seconds that Figures 5 to 7 show
 MEAN_LEVEL = 0.25  # of the random levels
 SPARE = 1.4  # rounds beyond what they take on average, so that every run gets there
+
+
+class Plan(NamedTuple):
+    """What is trained under one name: levels, how long, in what manner, on how many seeds first."""
+
+    levels: FloatArray
+    rounds: int
+    evaluate_every: int
+    seeds: int
+    aggregator: str = "horvitz-thompson"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +88,23 @@ class Study:
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
-        """The outcome of each scheme: the paper's three first, then those asked for."""
+        """The outcome of each scheme: the paper's, its baselines as published, those asked for."""
         game, found = self.game(), {}
-        for scheme in find_schemes((*PAPER_SCHEMES, *self.settings.schemes), taken=OTHER_RUNS):
+        names = (*PAPER_SCHEMES, *PUBLISHED_SCHEMES, *self.settings.schemes)
+        for scheme in find_schemes(names, taken=OTHER_RUNS):
             outcome = found[scheme.name] = scheme(game)
             if outcome.status is Status.INFEASIBLE:
                 raise InputError(f"{self.setup.name}: {infeasible_line(outcome)}")
         return found
+
+    def lasts(self, *names: str) -> float:
+        """Return the simulated seconds that runs under each of some schemes cover."""
+        clock = clock_of(
+            self.setup.name, self.settings.num_clients, self.settings.local_steps, self.data
+        )
+        levels = [self.outcomes[name].levels for name in names]
+        seconds = clock.compute + clock.transfer
+        return shortest_time(seconds, clock.idle, levels, self.settings.rounds)
 
     def game(self, **changes: Any) -> Game:
         """Return the setup's game, with some of Table I changed."""
@@ -136,40 +156,53 @@ class Study:
         """Whether this is the setup on which the bound is compared with what is measured."""
         return self.setup.name == self.settings.setups[0]
 
-    def cells(self) -> list[Cell]:
-        """Return all runs that the setup needs."""
-        settings = self.settings
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """What the setup trains, by name."""
+        settings, found = self.settings, {}
         every = max(settings.rounds // 100, 1)
-        training = Training(local_steps=settings.local_steps, batch=settings.batch)
         short = min(settings.rounds, round(settings.rounds * SPARE * SWEEP_TIME / self.setup.time))
-        cells: list[Cell] = []
-
-        def add(name: str, levels: FloatArray, seeds: int, **changes: Any) -> None:
-            chosen: dict[str, Any] = {"rounds": settings.rounds, "evaluate_every": every} | changes
-            cells.extend(
-                Cell(self.setup.name, name, seed, levels, data=self.data,
-                     training=training, num_clients=settings.num_clients, **chosen)
-                for seed in range(seeds)
-            )  # fmt: skip
-
+        usual = Plan(np.empty(0), settings.rounds, every, settings.seeds)
+        few = usual._replace(seeds=settings.bias_seeds)
         for name, outcome in self.outcomes.items():
-            own = {} if outcome.aggregator is None else {"aggregator": outcome.aggregator}
-            add(name, outcome.levels, settings.seeds, **own)
+            own = outcome.aggregator or usual.aggregator
+            found[name] = usual._replace(levels=outcome.levels, aggregator=own)
         best = self.outcomes["equilibrium"].levels
-        add("difference", best, settings.bias_seeds, aggregator="difference")
-        add("fedavg", best, settings.bias_seeds, aggregator="fedavg")
+        found["difference"] = few._replace(levels=best, aggregator="difference")
+        found["fedavg"] = few._replace(levels=best, aggregator="fedavg")
         fixed = solve(self.game(), "subset")
-        add(fixed.scheme, fixed.levels, settings.bias_seeds, aggregator=fixed.aggregator)
-        add("full", np.ones_like(best), settings.bias_seeds)
+        aggregator = fixed.aggregator or usual.aggregator
+        found[fixed.scheme] = few._replace(levels=fixed.levels, aggregator=aggregator)
+        found["full"] = few._replace(levels=np.ones_like(best))
         what, _ = SWEEPS[self.setup.name]
         for value, outcome in self.sweep.items():
             if value != getattr(self.setup, what):
-                add(f"{what}={value:g}", outcome.levels, settings.seeds, rounds=short)
+                found[f"{what}={value:g}"] = usual._replace(levels=outcome.levels, rounds=short)
         if self.compares_bound:
             rounds = min(settings.rounds, settings.level_rounds)
             for i, levels in enumerate(self.level_vectors):
-                add(f"levels={i}", levels, 2, rounds=rounds, evaluate_every=rounds)
-        return cells
+                found[f"levels={i}"] = Plan(levels, rounds, rounds, seeds=2)
+        return found
+
+    def cells(self, seeds: Mapping[str, int]) -> list[Cell]:
+        """Return all runs that the setup needs.
+
+        Parameters
+        ----------
+        seeds
+            How many runs, by name, where it is more than planned.
+        """
+        settings = self.settings
+        training = Training(local_steps=settings.local_steps, batch=settings.batch)
+        return [
+            Cell(
+                self.setup.name, name, seed, plan.levels, rounds=plan.rounds,
+                evaluate_every=plan.evaluate_every, aggregator=plan.aggregator,
+                training=training, num_clients=settings.num_clients, data=self.data,
+            )
+            for name, plan in self.plans.items()
+            for seed in range(max(plan.seeds, seeds.get(name, 0)))
+        ]  # fmt: skip
 
 
 def begin(
