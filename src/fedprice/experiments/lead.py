@@ -47,11 +47,14 @@ def _tested(settings: Settings, results: Sequence[Result]) -> str:
 
 
 def _counted(claims: Sequence[Claim]) -> str:
-    count = [claim.verdict for claim in claims].count
-    return (
-        f"Of {len(claims)} claims {count(Verdict.HOLDS)} hold, {count(Verdict.FAILS)} fail and "
-        f"{count(Verdict.INCONCLUSIVE)} are inconclusive."
+    numbers = [[claim.verdict for claim in claims].count(verdict) for verdict in Verdict]
+    holds, fails, rest = (
+        f"{n} {one if n == 1 else more}"
+        for n, one, more in zip(
+            numbers, ("holds", "fails", "is"), ("hold", "fail", "are"), strict=True
+        )
     )
+    return f"Of {len(claims)} claims {holds}, {fails} and {rest} inconclusive."
 
 
 def _named(claims: Sequence[Claim], verdict: Verdict, results: Sequence[Result]) -> str:
@@ -65,7 +68,9 @@ def _named(claims: Sequence[Claim], verdict: Verdict, results: Sequence[Result])
         return ""
     every = len(results)
     named = [
-        f"{text} ({'all setups' if len(setups) == every > 1 else ', '.join(setups)})"
+        text
+        if every == 1
+        else f"{text} ({'all setups' if len(setups) == every else ', '.join(setups)})"
         for text, setups in found.items()
     ]
     opening = {

@@ -79,8 +79,8 @@ class Estimate:
     ) -> Estimate:
         """Return a measure of paired observations with an interval for its pseudo-values' mean.
 
-        A mean is its own pseudo-values' mean; of the logarithm of a ratio of spreads this is
-        Miller's jackknife, which needs no normal numbers.
+        Pseudo-values of a mean are the observations themselves; of the logarithm of a ratio of
+        spreads this is Miller's jackknife, which needs no normal numbers.
 
         Parameters
         ----------
@@ -113,7 +113,8 @@ class Estimate:
             whole, parts = (np.asarray(x, float) for x in (value, measure(*without)))
             if log:
                 whole, parts = np.log(whole), np.log(parts)
-            pseudo = count * whole - (count - 1) * parts
+            # Centred on the value: the median in a spread makes the correction of bias too large.
+            pseudo = whole + (count - 1) * (parts.mean() - parts)
             ends = np.array(interval_of_mean(pseudo, error))
         low, high = np.exp(ends) if log else ends
         return cls(value, float(low), float(high))
