@@ -31,7 +31,7 @@ def test_results_show_verdicts_tables_and_curves_of_the_chosen_seeds(
     page.goto(f"{url}results")
     table = page.locator(".q-table").first
     table.get_by_text("The equilibrium is sooner").wait_for()
-    assert table.get_by_text("0.9 (0.8 to 1)").is_visible()
+    assert table.get_by_text("0.90 (0.80 to 1.00)").is_visible()
     assert page.locator('[aria-label="holds"] .fp-number').inner_text() == "1"
 
     # A seed that is switched off leaves the means, and the address.

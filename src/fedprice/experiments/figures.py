@@ -61,6 +61,9 @@ def prices_figure(result: Result) -> Drawing:
     figure, axes = new_figure(2)
     outcomes = result.study.outcomes
     order = np.argsort(-outcomes["equilibrium"].game.impact, kind="stable")
+    for axis in axes:
+        axis.set_yscale("symlog", linthresh=1)  # a few clients get nearly everything
+        axis.yaxis.set_major_formatter("{x:,g}")
     for i, name in enumerate(PAPER_SCHEMES):
         outcome = outcomes[name]
         for axis, values in zip(axes, (outcome.prices, outcome.payments), strict=True):
@@ -71,8 +74,6 @@ def prices_figure(result: Result) -> Drawing:
     for axis, words in zip(axes, ("price per unit of level", "payment"), strict=True):
         axis.axhline(0, color="0.4", linewidth=0.8)
         axis.set(xlabel="client, by falling impact on the bound", ylabel=words)
-        axis.set_yscale("symlog", linthresh=1)  # a few clients get nearly everything
-        axis.yaxis.set_major_formatter("{x:,g}")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes[0].legend(frameon=False, fontsize="small")
     payers = ", ".join(f"{name} {outcomes[name].payers}" for name in PAPER_SCHEMES)

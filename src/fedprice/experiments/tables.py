@@ -218,6 +218,7 @@ def levels_table(results: Sequence[Result]) -> Table:
             "mean joiners": float(np.mean([c.joined.mean() for c in result.curves[name]])),
             "largest weight": float((result.study.federation.weight / outcome.levels).max()),
             "loss by the bound": outcome.expected_loss,
+            "client utility": total_utility(result, name),
         }
         for result in results
         for name, outcome in result.study.outcomes.items()
@@ -227,8 +228,9 @@ def levels_table(results: Sequence[Result]) -> Table:
         "What each scheme buys",
         rows,
         "The weight of an update is the client's share of all samples over its level. “Loss by the "
-        "bound” is what the bound predicts above full participation.",
-        best={"loss by the bound": "least"},
+        "bound” is what the bound predicts above full participation. Client utility is the total, "
+        "with the measured loss and each client's own optimum as what it could have had alone.",
+        best={"loss by the bound": "least", "client utility": "most"},
     )
 
 
@@ -241,7 +243,6 @@ def training_table(results: Sequence[Result]) -> Table:
             "final loss": result.estimate([name], mean),
             "final accuracy": result.estimate([name], mean, "accuracy"),
             "spread of the loss": result.estimate([name], spread, log=True),
-            "client utility": total_utility(result, name),
             "seeds": result.seeds(name),
         }
         for result in results
@@ -251,14 +252,12 @@ def training_table(results: Sequence[Result]) -> Table:
         "table-training",
         "What each scheme trains",
         rows,
-        "The spread is the mean absolute deviation from the median over seeds. Client utility is "
-        "the total, with each client's own optimum as what it could have had alone.",
+        "The spread is the mean absolute deviation from the median over seeds.",
         basis(results[0].study.settings),
         best={
             "final loss": "least",
             "final accuracy": "most",
             "spread of the loss": "least",
-            "client utility": "most",
         },
     )
 
