@@ -25,7 +25,7 @@ from fedprice.experiments.cells import compute
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
 from fedprice.experiments.tables import all_tables, total_utility, utility_gain
-from fedprice.experiments.verdicts import all_claims
+from fedprice.experiments.verdicts import Verdict, all_claims
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
 from tests.conftest import Run
@@ -207,6 +207,29 @@ def test_a_changed_setting_reruns_only_what_depends_on_it(whole: Path, place: Pa
     assert len(new) == 5 + 2 + 6
     assert sum("mine" in name for name in new) == 6
     assert "mine" in found.results[0].schemes
+
+
+def test_seeds_are_added_only_where_a_verdict_is_open(whole: Path, place: Path) -> None:
+    out = place / "more"
+    shutil.copytree(whole, out)
+    told: list[str] = []
+    changed = Settings(**(vars(TINY) | {"most_seeds": 10}))
+    found = reproduce(changed, out, workers=2, report=told.append)
+    assert any(re.search("setup1: some verdicts are open; going on to 10 seeds", t) for t in told)
+    result = found.results[0]
+    claims = [claim for claim in all_claims(found.results) if claim.runs]
+    still = [claim for claim in claims if claim.verdict is Verdict.INCONCLUSIVE]
+    assert still
+    assert all(claim.seeds == 10 for claim in still)
+    assert result.seeds("uniform") == 10
+    assert result.seeds("uniform-published") == 5  # no claim is about it
+    # One look at 5 seeds and one at 10 share the 5 %; runs that began with 2 are looked at thrice.
+    assert result.error("equilibrium", "uniform") == pytest.approx(0.025)
+    assert result.error("equilibrium", "subset") == pytest.approx(0.05 / 3)
+    again = gather(out)
+    assert [c.ours for c in all_claims(again.results)] == [
+        c.ours for c in all_claims(found.results)
+    ]
 
 
 def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: Path) -> None:
