@@ -21,11 +21,13 @@ from scipy.stats import spearmanr
 from fedprice.errors import InputError
 from fedprice.experiments import cells as cells_module
 from fedprice.experiments.beyond import bound_points, losses_along, rank_correlation
-from fedprice.experiments.cells import compute
+from fedprice.experiments.cells import SetupSource, compute
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
-from fedprice.experiments.tables import all_tables, total_utility, utility_gain
-from fedprice.experiments.verdicts import Verdict, all_claims
+from fedprice.experiments.setup_claims import all_claims
+from fedprice.experiments.setup_tables import all_tables
+from fedprice.experiments.tables import total_utility, utility_gain
+from fedprice.experiments.verdicts import Verdict
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
 from tests.conftest import Run
@@ -206,7 +208,7 @@ def test_a_changed_setting_reruns_only_what_depends_on_it(whole: Path, place: Pa
     # One more seed of five schemes and of two means; six of `mine`.
     assert len(new) == 5 + 2 + 6
     assert sum("mine" in name for name in new) == 6
-    assert "mine" in found.results[0].schemes
+    assert "mine" in found.results[0].compared
 
 
 def test_seeds_are_added_only_where_a_verdict_is_open(whole: Path, place: Path) -> None:
@@ -261,7 +263,7 @@ def test_data_are_for_the_setups_that_take_them(monkeypatch: pytest.MonkeyPatch)
 
     def begin(_: Settings, name: str, data: str | None, *rest: object) -> SimpleNamespace:
         given[name] = data
-        return SimpleNamespace(cells=list)
+        return SimpleNamespace()
 
     module = import_module("fedprice.experiments.reproduce")
     monkeypatch.setattr(module, "begin", begin)
@@ -369,12 +371,14 @@ def test_fingerprints_change_with_all_that_matters(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = gather(whole).results[0].study.cells({})[0]
+    source = cell.source
+    assert isinstance(source, SetupSource)
     changed = [
         replace(cell, seed=9),
         replace(cell, levels=cell.levels * 0.99),
         replace(cell, aggregator="fedavg"),
-        replace(cell, num_clients=9, levels=np.ones(9)),
-        replace(cell, training=replace(cell.training, batch=8)),
+        replace(cell, source=replace(source, num_clients=9), levels=np.ones(9)),
+        replace(cell, source=replace(source, training=replace(source.training, batch=8))),
     ]
     prints = {cell.fingerprint(), *(other.fingerprint() for other in changed)}
     assert len(prints) == 6

@@ -160,10 +160,11 @@ def _write(found: Reproduction, out: Path) -> None:
     from rich import box
     from rich.table import Table
 
-    from fedprice.experiments.report import write_report
+    from fedprice.experiments.setup_report import report_of
 
     with stderr().status("writing the report"):
-        path, verdicts = write_report(found, out)
+        written = report_of(found)
+        path, verdicts = written.write(out), written.verdicts
     colors = {"holds": "green", "fails": "red", "inconclusive": "dim"}
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in verdicts.columns:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedprice.bound import random_loss
 from fedprice.experiments.measures import Estimate, resample_indices
-from fedprice.experiments.results import Result, basis, mean, spread
+from fedprice.experiments.results import basis, mean, spread
 from fedprice.experiments.table import Table
 from fedprice.game import best_level, best_response, price_for
 from fedprice.pricing import solve
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedprice.arrays import FloatArray
+    from fedprice.experiments.setup_results import SetupResult
     from fedprice.game import Game
 
 
@@ -33,7 +34,7 @@ MECHANISMS = {
 WRONG = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def beyond_tables(results: Sequence[Result]) -> list[Table]:
+def beyond_tables(results: Sequence[SetupResult]) -> list[Table]:
     """Return all of them."""
     return [
         bias_table(results),
@@ -44,7 +45,7 @@ def beyond_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def bias_table(results: Sequence[Result]) -> Table:
+def bias_table(results: Sequence[SetupResult]) -> Table:
     """Return how far each mechanism ends from the optimum."""
     rows = [
         {
@@ -68,13 +69,13 @@ def bias_table(results: Sequence[Result]) -> Table:
     )
 
 
-def above_optimum(result: Result, name: str) -> Estimate:
+def above_optimum(result: SetupResult, name: str) -> Estimate:
     """Return the mean final loss above F*."""
     least = result.study.least
     return result.estimate([name], lambda own: own.mean(axis=-1) - least)
 
 
-def difference_table(results: Sequence[Result]) -> Table:
+def difference_table(results: Sequence[SetupResult]) -> Table:
     """Return the difference estimator beside Horvitz–Thompson, under the same prices."""
     rows = [
         {
@@ -102,7 +103,7 @@ def difference_table(results: Sequence[Result]) -> Table:
     )
 
 
-def bound_points(result: Result) -> tuple[FloatArray, FloatArray]:
+def bound_points(result: SetupResult) -> tuple[FloatArray, FloatArray]:
     """Return predicted and measured losses over the random levels."""
     study = result.study
     impact = (
@@ -117,7 +118,7 @@ def bound_points(result: Result) -> tuple[FloatArray, FloatArray]:
     return predicted, measured
 
 
-def rank_correlation(result: Result) -> Estimate:
+def rank_correlation(result: SetupResult) -> Estimate:
     """Return Spearman's rank correlation of predicted and measured loss."""
     predicted, measured = bound_points(result)
 
@@ -134,7 +135,7 @@ def rank_correlation(result: Result) -> Estimate:
     return Estimate.of(float(spearman(predicted, measured)), resampled, predicted.size)
 
 
-def bound_table(result: Result) -> Table:
+def bound_table(result: SetupResult) -> Table:
     """Return whether the bound orders levels as training does."""
     study = result.study
     rounds = min(study.settings.rounds, study.settings.level_rounds)
@@ -155,7 +156,7 @@ def bound_table(result: Result) -> Table:
     )
 
 
-def random_prices_table(results: Sequence[Result]) -> Table:
+def random_prices_table(results: Sequence[SetupResult]) -> Table:
     """Return how much the equilibrium gains over random prices within the budget."""
     rows = []
     for result in results:
@@ -208,7 +209,7 @@ def losses_along(game: Game, directions: FloatArray) -> FloatArray:
     return losses
 
 
-def sensitivity_table(results: Sequence[Result]) -> Table:
+def sensitivity_table(results: Sequence[SetupResult]) -> Table:
     """Return what a wrong α costs."""
     rows = []
     for result in results:

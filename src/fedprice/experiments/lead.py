@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedprice.experiments import paper
+from fedprice.experiments.looks import ERROR, FEW, WIDENED, looks
+from fedprice.experiments.results import title_of
 from fedprice.experiments.table import shown
 from fedprice.experiments.text import number_text
 from fedprice.experiments.verdicts import Verdict
@@ -13,13 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedprice.experiments.results import Result
-    from fedprice.experiments.settings import Settings
+    from fedprice.experiments.settings import Settings, StudySettings
+    from fedprice.experiments.setup_results import SetupResult
     from fedprice.experiments.verdicts import Claim
 
-__all__ = ["lead"]
+__all__ = ["lead", "own_lead", "seed_notes"]
 
 
-def lead(settings: Settings, results: Sequence[Result], claims: Sequence[Claim]) -> list[str]:
+def lead(settings: Settings, results: Sequence[SetupResult], claims: Sequence[Claim]) -> list[str]:
     """Return the paragraphs that the report begins with."""
     return [
         _tested(settings, results),
@@ -31,18 +34,16 @@ def lead(settings: Settings, results: Sequence[Result], claims: Sequence[Claim])
     ]
 
 
-def _tested(settings: Settings, results: Sequence[Result]) -> str:
-    least, most = settings.seeds, settings.most_seeds
-    seeds = f"{least} seeds" if least == most else f"{least} seeds, and up to {most} where needed"
-    data = "; ".join(f"{r.title} is {r.study.federation.name}" for r in results)
+def _tested(settings: Settings, results: Sequence[SetupResult]) -> str:
+    data = "; ".join(f"{r.title} is {r.study.data_name}" for r in results)
     return (
         "Section VI of the paper was run again. A server with a budget offers each of "
         f"{settings.num_clients} clients a price for its participation, each client chooses the "
         "level that is best for it, and a model is trained from whoever joins. The equilibrium "
         "is the pricing that the paper proposes; it is compared with uniform pricing, the same "
         "price for all clients, and weighted pricing, prices in proportion to the clients' data. "
-        f"Every scheme was trained with {seeds}; a seed determines who joins when and which "
-        f"samples are drawn, and is the same for all schemes. {data}."
+        f"Every scheme was trained with {_seeds(settings)}; a seed determines who joins when and "
+        f"which samples are drawn, and is the same for all schemes. {data}."
     )
 
 
@@ -81,7 +82,7 @@ def _named(claims: Sequence[Claim], verdict: Verdict, results: Sequence[Result])
     return f"{opening}: {'; '.join(named)}."
 
 
-def baselines(results: Sequence[Result]) -> str:
+def baselines(results: Sequence[SetupResult]) -> str:
     """Return what follows from the two kinds of baselines."""
     sentences = [
         "How much the equilibrium gains depends on the baselines. In the authors' public code, "
@@ -91,12 +92,12 @@ def baselines(results: Sequence[Result]) -> str:
     ]
     larger, between, total = 0, 0, 0
     for result in results:
-        found = {kind: result.timed("loss", published=kind) for kind in (False, True)}
+        sound_race, published_race = result.timed("loss"), result.published("loss")
         theirs = paper.TIME_TO_LOSS[result.name]
         words = []
         for name in ("uniform", "weighted"):
-            sound = found[False].ratios[name]
-            published = found[True].ratios[f"{name}-published"]
+            sound = sound_race.ratios[name]
+            published = published_race.ratios[f"{name}-published"]
             printed = theirs["equilibrium"] / theirs[name]
             larger += published.value < sound.value
             between += published.value < printed < sound.value
@@ -120,3 +121,37 @@ def baselines(results: Sequence[Result]) -> str:
             "baselines leave unspent. At equal spend, what the prices gain is the smaller number."
         )
     return " ".join(sentences)
+
+
+def own_lead(result: Result, claims: Sequence[Claim]) -> list[str]:
+    """Return the paragraphs that the report of a study of one's own begins with."""
+    study, settings = result.study, result.study.settings
+    names = ", ".join(title_of(name) for name in study.outcomes)
+    return [
+        f"{study.title}: a budget of {study.priced.budget:,g}, {len(study.priced.clients)} "
+        f"clients, priced by {names}. Each client chooses the level that is best for it, and a model is "
+        f"trained from whoever joins, with {_seeds(settings)}; a seed determines who joins when "
+        f"and what is random in training, and is the same for all schemes. {study.subject} is "
+        "compared with all others.",
+        " ".join([_counted(claims), *(_named(claims, verdict, [result]) for verdict in Verdict)]),
+    ]
+
+
+def _seeds(settings: StudySettings) -> str:
+    least, most = settings.seeds, settings.most_seeds
+    return f"{least} seeds" if least == most else f"{least} seeds, and up to {most} where needed"
+
+
+def seed_notes(settings: StudySettings) -> list[str]:
+    """Return how many seeds were looked at, and what error the intervals have."""
+    counts = looks(settings.seeds, settings.most_seeds)
+    notes = [
+        f"Claims are looked at after {', '.join(map(str, counts))} seeds, as long as they are "
+        "open; differences are between runs of the same seed. An interval at one look misses with "
+        f"a probability of {100 * ERROR / len(counts):.2g} %, so that those at all looks together "
+        f"miss with at most {100 * ERROR:.0f} %."
+        if len(counts) > 1
+        else f"There are {counts[0]} seeds; differences are between runs of the same seed, and "
+        f"intervals miss with a probability of {100 * ERROR:.0f} %."
+    ]
+    return notes + [WIDENED] * (settings.seeds < FEW)

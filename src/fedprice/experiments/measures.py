@@ -288,7 +288,7 @@ def resample_indices(count: int) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """Times to one target, by scheme, with the ratios of the equilibrium to others.
+    """Times to one target, by scheme, with the ratios of one of them to the others.
 
     Attributes
     ----------
@@ -298,11 +298,11 @@ class Timed:
     times
         When each scheme's mean first gets there; inf if it does not.
     ratios
-        Of the equilibrium's time to each other's (`time_ratio`), each at the time at which the
-        other gets to the target, or at its end if it does not.
+        Of that scheme's time to each other's (`time_ratio`), each at the time at which the other
+        gets to the target, or at its end if it does not.
     seeds
-        How many seeds each scheme's numbers stand on: those that it shares with the equilibrium and
-        the reference.
+        How many seeds each scheme's numbers stand on: those that it shares with that scheme and the
+        reference.
     """
 
     target: float
@@ -318,6 +318,7 @@ class Timed:
         fraction: float,
         end: float,
         *,
+        own: str = "equilibrium",
         reference: str = "uniform",
         error: Callable[..., float] = lambda *_: ERROR,
     ) -> Timed:
@@ -326,13 +327,13 @@ class Timed:
         Parameters
         ----------
         curves
-            Runs of each scheme, seed by seed; "equilibrium" and the reference among them.
+            Runs of each scheme, seed by seed; `own` and the reference among them.
         what
             "loss" or "accuracy".
         fraction, end
             Of the evaluation time, and that time.
-        reference
-            The scheme that sets the target.
+        own, reference
+            The scheme that is compared with all others, and the one that sets the target.
         error
             How likely an interval for some of the runs may miss, by their names.
         """
@@ -340,15 +341,15 @@ class Timed:
         grids = {name: on_grid(runs, what, end) for name, runs in curves.items()}
         times, ratios, seeds = {}, {}, {}
         for name, grid in grids.items():
-            used = ("equilibrium", reference, name)
+            used = (own, reference, name)
             count = seeds[name] = min(len(grids[one]) for one in used)
             target = _mean_at(grids[reference][:count], fraction)
             mean = grid[:count].mean(axis=0)
             times[name] = float(time_to(mean[None], np.array([target]), end, falling=falling)[0])
-            if name != "equilibrium":
+            if name != own:
                 known = np.flatnonzero(np.isfinite(mean))[-1] * end / (POINTS - 1)
                 ratios[name] = time_ratio(
-                    grids["equilibrium"][:count], grid[:count], min(times[name], known), end,
+                    grids[own][:count], grid[:count], min(times[name], known), end,
                     falling=falling, error=error(*dict.fromkeys(used)),
                 )  # fmt: skip
         return cls(_mean_at(grids[reference], fraction), times, ratios, seeds)

@@ -6,20 +6,20 @@ import json
 import os
 import platform
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedprice import __version__
 from fedprice.errors import InputError
-from fedprice.experiments.cells import Cell, Curve, Store
-from fedprice.experiments.results import Result
-from fedprice.experiments.runner import run_cells
+from fedprice.experiments.cells import Store
 from fedprice.experiments.settings import Settings
+from fedprice.experiments.setup_claims import claims_of
+from fedprice.experiments.setup_results import SetupResult
+from fedprice.experiments.setup_study import SetupStudy, begin
 from fedprice.experiments.setups import setup_of
-from fedprice.experiments.study import Study, begin
-from fedprice.experiments.verdicts import open_runs
+from fedprice.experiments.work import Work
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Reproduction", "gather", "reproduce"]
 
 SETTINGS, RUN = "settings.toml", "run.json"
+_Work = Work[SetupStudy, SetupResult]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,56 +47,11 @@ class Reproduction:
     """
 
     settings: Settings
-    results: list[Result]
+    results: list[SetupResult]
     wall_seconds: float
     finished: str
     machine: str
     version: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """What is to be run, and what is known of it; seeds are added where verdicts are open."""
-
-    studies: list[Study]
-    store: Store
-    seeds: dict[str, dict[str, int]] = field(default_factory=dict)
-    found: dict[str, Curve] = field(default_factory=dict)
-
-    def cells(self) -> list[Cell]:
-        return [
-            cell
-            for study in self.studies
-            for cell in study.cells(self.seeds.get(study.setup.name, {}))
-        ]
-
-    def missing(self) -> list[Cell]:
-        """Return the cells that are not stored; remember those that are."""
-        missing = []
-        for cell in self.cells():
-            if cell.title not in self.found:
-                curve = self.store.load_curve(cell)
-                if curve is None:
-                    missing.append(cell)
-                else:
-                    self.found[cell.title] = curve
-        return missing
-
-    def results(self) -> list[Result]:
-        curves: dict[str, dict[str, list[Curve]]] = {s.setup.name: {} for s in self.studies}
-        for cell in self.cells():  # in the order of the seeds
-            curves[cell.setup].setdefault(cell.name, []).append(self.found[cell.title])
-        return [Result(study, curves[study.setup.name]) for study in self.studies]
-
-    def add_seeds(self, report: Callable[[str], None]) -> bool:
-        """Ask for more seeds where a verdict is open; return whether there was any."""
-        more = {result.name: open_runs(result) for result in self.results()}
-        for setup, runs in more.items():
-            self.seeds[setup] = self.seeds.get(setup, {}) | runs
-            for count in sorted(set(runs.values())):
-                names = ", ".join(name for name, own in runs.items() if own == count)
-                report(f"{setup}: some verdicts are open; going on to {count} seeds of {names}")
-        return any(more.values())
 
 
 def reproduce(
@@ -143,7 +99,7 @@ def reproduce(
             missing = work.missing()
             computed = computed or bool(missing)
             if missing:
-                _compute(work, missing, workers, progress)
+                work.compute(missing, workers, progress)
             if not work.add_seeds(report):
                 break
     finally:
@@ -182,26 +138,7 @@ def _load(
         # Setups without a use for `data` refuse it, so they get it only if all of them are such.
         own = data if name in takers or not takers else None
         studies.append(begin(settings, name, own, store, report))
-    return _Work(studies, store)
-
-
-def _compute(
-    work: _Work,
-    missing: list[Cell],
-    workers: int | str | None,
-    progress: Callable[[int, int, int, int], None],
-) -> None:
-    total = sum(cell.rounds for cell in missing)
-    # The longest first, so that no worker is left alone with one at the end.
-    ordered = sorted(missing, key=lambda c: -c.rounds * float(c.levels.sum()))
-    computed = run_cells(
-        ordered,
-        workers or os.cpu_count() or 1,
-        lambda rounds, done: progress(rounds, total, done, len(missing)),
-    )
-    for cell, curve in computed:
-        work.store.save_curve(cell, curve)
-        work.found[cell.title] = curve
+    return Work(studies, store, SetupResult, claims_of)
 
 
 def machine() -> str:

@@ -1,4 +1,4 @@
-"""`Result`: a setup with all its runs, and what is read off them."""
+"""`Result`: a study with all its runs, and what is read off them."""
 
 from __future__ import annotations
 
@@ -8,59 +8,56 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.experiments import paper
 from fedprice.experiments.looks import error_of_a_look
 from fedprice.experiments.measures import Estimate, Timed
-from fedprice.experiments.settings import PAPER_SCHEMES, PUBLISHED_SCHEMES
-from fedprice.experiments.study import SWEEP_TIME, SWEEPS
+from fedprice.experiments.settings import PUBLISHED_SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fedprice.arrays import FloatArray
     from fedprice.experiments.cells import Curve
-    from fedprice.experiments.settings import Settings
+    from fedprice.experiments.settings import StudySettings
     from fedprice.experiments.study import Study
 
 
-__all__ = ["SETUP_TITLES", "Result", "basis", "mean", "spread", "title_of"]
-
-SETUP_TITLES = {"setup1": "Setup 1", "setup2": "Setup 2", "setup3": "Setup 3"}
+__all__ = ["Result", "basis", "mean", "spread", "title_of"]
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A setup with all its runs, by name and seed."""
+    """A study with all its runs, by name and seed."""
 
     study: Study
     curves: dict[str, list[Curve]]
 
     @property
     def name(self) -> str:
-        """The setup's name."""
-        return self.study.setup.name
+        """The study's name."""
+        return self.study.name
 
     @property
     def title(self) -> str:
-        """The setup's name as the paper writes it."""
-        return SETUP_TITLES[self.name]
+        """The study's name in tables."""
+        return self.study.title
 
-    @cached_property
-    def schemes(self) -> dict[str, list[Curve]]:
-        """The runs of the pricing schemes."""
-        return {name: self.curves[name] for name in self.study.outcomes}
+    @property
+    def compared(self) -> list[str]:
+        """The schemes that figures show."""
+        return list(self.study.outcomes)
+
+    @property
+    def measures(self) -> list[str]:
+        """What was evaluated: "loss", and "accuracy" if the task knows it."""
+        known = np.isfinite(self.curves[self.study.subject][0].accuracy).all()
+        return ["loss", "accuracy"] if known else ["loss"]
 
     @cached_property
     def end(self) -> float:
-        """The evaluation time: what every run of the paper's schemes covers."""
-        return self.study.lasts(*PAPER_SCHEMES)
+        """The evaluation time: what every run of the schemes covers."""
+        return self.study.lasts(*self.study.timed_schemes)
 
-    @cached_property
-    def published_end(self) -> float:
-        """The evaluation time with the baselines as published, who join less: shorter rounds."""
-        return self.study.lasts("equilibrium", *PUBLISHED_SCHEMES)
-
-    def timed(self, what: str, fraction: float | None = None, *, published: bool = False) -> Timed:
+    def timed(self, what: str, fraction: float | None = None) -> Timed:
         """Return times to a target loss or accuracy.
 
         Parameters
@@ -68,24 +65,28 @@ class Result:
         what
             "loss" or "accuracy".
         fraction
-            At which share of the evaluation time uniform pricing sets the target; by default the
-            paper's: 903 of 1,000 s, and so on.
-        published
-            Whether the baselines are those as published, the target included.
+            At which share of the evaluation time the reference sets the target; by default the
+            study's.
         """
-        if fraction is None:
-            printed = paper.TIME_TO_LOSS if what == "loss" else paper.TIME_TO_ACCURACY
-            fraction = printed[self.name]["uniform"] / self.study.setup.time
-        own = ("equilibrium", *PUBLISHED_SCHEMES)
-        chosen = [n for n in self.schemes if (n in own if published else n not in own[1:])]
+        return self.race(what, self.compared, self.study.reference, self.end, fraction)
+
+    def race(
+        self, what: str, names: Sequence[str], reference: str, end: float, fraction: float | None
+    ) -> Timed:
+        """Return times of some schemes to the target that one of them sets."""
         return Timed.measure(
-            {name: self.curves[name] for name in chosen},
+            {name: self.curves[name] for name in names},
             what,
-            fraction,
-            self.published_end if published else self.end,
-            reference="uniform-published" if published else "uniform",
+            self.study.fraction(what) if fraction is None else fraction,
+            end,
+            own=self.study.subject,
+            reference=reference,
             error=self.error,
         )
+
+    def races(self, what: str) -> dict[str, Timed]:
+        """Return times to targets, by the kind of baselines if there are several."""
+        return {"": self.timed(what)}
 
     def seeds(self, *names: str) -> int:
         """Return how many seeds some runs have in common."""
@@ -96,23 +97,6 @@ class Result:
         settings, plans = self.study.settings, self.study.plans
         firsts = [plans[name].seeds for name in names]
         return error_of_a_look(settings.seeds, settings.most_seeds, firsts)
-
-    @cached_property
-    def sweep_names(self) -> dict[float, str]:
-        """The names of the runs of Figure 5, 6 or 7, by the mean or budget that varies."""
-        what, values = SWEEPS[self.name]
-        usual = getattr(self.study.setup, what)
-        return {v: "equilibrium" if v == usual else f"{what}={v:g}" for v in values}
-
-    @cached_property
-    def sweep(self) -> dict[float, list[Curve]]:
-        """The runs of Figure 5, 6 or 7, by the mean or budget that varies."""
-        return {value: self.curves[name] for value, name in self.sweep_names.items()}
-
-    @property
-    def sweep_end(self) -> float:
-        """The simulated seconds that those runs are shown for."""
-        return min(SWEEP_TIME, *(float(c.time[-1]) for runs in self.sweep.values() for c in runs))
 
     @property
     def seconds(self) -> float:
@@ -165,7 +149,7 @@ def title_of(name: str) -> str:
     return name.removesuffix("-published") + " as published" if name in PUBLISHED_SCHEMES else name
 
 
-def basis(settings: Settings, seeds: int | None = None, rounds: int | None = None) -> str:
+def basis(settings: StudySettings, seeds: int | None = None, rounds: int | None = None) -> str:
     """Return in words what runs something stands on, by default those of the schemes."""
     least, most = seeds or settings.seeds, max(seeds or settings.seeds, settings.most_seeds)
     words = f"{least} seeds" if least == most else f"{least} to {most} seeds"
