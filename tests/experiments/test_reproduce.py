@@ -205,8 +205,8 @@ def test_a_changed_setting_reruns_only_what_depends_on_it(whole: Path, place: Pa
     changed = Settings(**(vars(TINY) | {"seeds": 6, "most_seeds": 6, "schemes": (f"{own}:mine",)}))
     found = reproduce(changed, out, workers=1)
     new = sorted(path.name for path in set((out / "cells").iterdir()) - before)
-    # One more seed of five schemes and of two means; six of `mine`.
-    assert len(new) == 5 + 2 + 6
+    # One more seed of five schemes, two means and two biased mechanisms; six of `mine`.
+    assert len(new) == 5 + 2 + 2 + 6
     assert sum("mine" in name for name in new) == 6
     assert "mine" in found.results[0].compared
 

@@ -18,8 +18,9 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     from fedprice.experiments.reproduce import Reproduction
     from fedprice.experiments.settings import Settings
+    from fedprice.experiments.table import Table
 
-__all__ = ["report", "reproduce"]
+__all__ = ["findable", "report", "reproduce", "show_verdicts"]
 
 OUT = Path("reproduction")
 
@@ -138,11 +139,11 @@ def _settings(
         changes["most_seeds"] = most_seeds
     if scheme:
         given = (name for names in scheme for name in names.split(","))
-        changes["schemes"] = tuple(map(_findable, given))
+        changes["schemes"] = tuple(map(findable, given))
     return dataclasses.replace(chosen, **changes)  # type: ignore[arg-type]
 
 
-def _findable(scheme: str) -> str:
+def findable(scheme: str) -> str:
     """Return a scheme so that it is found from any directory."""
     path, colon, function = scheme.rpartition(":")
     return f"{Path(path).resolve()}:{function}" if colon else scheme
@@ -157,19 +158,24 @@ def _workers(given: str | None) -> int | str | None:
 
 
 def _write(found: Reproduction, out: Path) -> None:
-    from rich import box
-    from rich.table import Table
-
     from fedprice.experiments.setup_report import report_of
 
     with stderr().status("writing the report"):
         written = report_of(found)
-        path, verdicts = written.write(out), written.verdicts
+        path = written.write(out)
+    show_verdicts(written.verdicts)
+    typer.echo(path)
+
+
+def show_verdicts(verdicts: Table) -> None:
+    """Print claims with their verdicts in colour."""
+    from rich import box
+    from rich.table import Table as Screen
+
     colors = {"holds": "green", "fails": "red", "inconclusive": "dim"}
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table = Screen(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in verdicts.columns:
         table.add_column(name, overflow="fold")
     for row in verdicts.text():
         table.add_row(*row[:-1], f"[{colors[row[-1]]}]{row[-1]}[/]")
     stdout().print(table)
-    typer.echo(path)

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from fedprice.rounds import Aggregator, History, ServerStep
 
 __all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
-           "counted", "kept_in", "measures", "run_pilots", "train", "warn"]  # fmt: skip
+           "counted", "kept_in", "measures", "read_calibrated", "run_pilots", "train",
+           "warn"]  # fmt: skip
 
 TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
          "loss_std"}  # columns of results  # fmt: skip
@@ -153,25 +154,32 @@ def calibrated(what: What, path: Path | None, kept: Kept, manner: Manner) -> Cal
     from fedprice.calibration import Calibration
 
     if path is not None:
-        found = Calibration.read(path)
-        same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
-        if not same:
-            raise InputError(
-                f"{path} is a calibration of {found.name} with other clients or samples than "
-                f"{what.name} has; calibrate again."
-            )
-        found.require_same(manner.usual(what), manner.server_step)
-        if found.task != what.task.fingerprint:
-            stderr().print(
-                f"{path} was made with other data or training settings than {what.name} has now; "
-                "α may be another one",
-                markup=False,
-            )
-        return found
+        return read_calibrated(what, path, manner)
     file = kept.file(".json", what.task.fingerprint, what.source, manner)
     if not file.exists():
         run_pilots(what, manner).write(file, force=True)
     return Calibration.read(file)
+
+
+def read_calibrated(what: What, path: Path, manner: Manner) -> Calibration:
+    """Return the calibration in a file, which must be one of these clients."""
+    from fedprice.calibration import Calibration
+
+    found = Calibration.read(path)
+    same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
+    if not same:
+        raise InputError(
+            f"{path} is a calibration of {found.name} with other clients or samples than "
+            f"{what.name} has; calibrate again."
+        )
+    found.require_same(manner.usual(what), manner.server_step)
+    if found.task != what.task.fingerprint:
+        stderr().print(
+            f"{path} was made with other data or training settings than {what.name} has now; "
+            "α may be another one",
+            markup=False,
+        )
+    return found
 
 
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:

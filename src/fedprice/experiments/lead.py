@@ -26,7 +26,7 @@ def lead(settings: Settings, results: Sequence[SetupResult], claims: Sequence[Cl
     """Return the paragraphs that the report begins with."""
     return [
         _tested(settings, results),
-        " ".join([_counted(claims), *(_named(claims, verdict, results) for verdict in Verdict)]),
+        _found(claims, results),
         baselines(results),
         "That no prices within the budget have a smaller bound on the loss than the equilibrium is "
         "proven, and every outcome carries a certificate. That a smaller bound also means better "
@@ -58,21 +58,28 @@ def _counted(claims: Sequence[Claim]) -> str:
     return f"Of {len(claims)} claims {holds}, {fails} and {rest} inconclusive."
 
 
-def _named(claims: Sequence[Claim], verdict: Verdict, results: Sequence[Result]) -> str:
-    """Return a sentence that names the claims with a verdict, each with its setups."""
-    found: dict[str, list[str]] = {}
+def _found(claims: Sequence[Claim], results: Sequence[Result]) -> str:
+    """Return how many claims hold and which, in sentences."""
+    sentences = (_named(claims, verdict, len(results)) for verdict in Verdict)
+    return " ".join([_counted(claims), *(one for one in sentences if one)])
+
+
+def _named(claims: Sequence[Claim], verdict: Verdict, every: int) -> str:
+    """Return a sentence that names the claims with a verdict, each with its setups.
+
+    Claims that differ in what something is compared with, after "than", are named together.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
     for claim in claims:
         if claim.verdict is verdict:
-            text = claim.text.partition(":")[0]
-            found.setdefault(text[0].lower() + text[1:], []).append(claim.setup)
+            what, than, other = claim.text.partition(":")[0].partition(" than ")
+            others = found.setdefault(what[0].lower() + what[1:] + than, {})
+            others.setdefault(other, []).append(claim.setup)
     if not found:
         return ""
-    every = len(results)
     named = [
-        text
-        if every == 1
-        else f"{text} ({'all setups' if len(setups) == every else ', '.join(setups)})"
-        for text, setups in found.items()
+        what + ", ".join(other + _where(setups, every) for other, setups in others.items())
+        for what, others in found.items()
     ]
     opening = {
         Verdict.HOLDS: "What holds",
@@ -80,6 +87,12 @@ def _named(claims: Sequence[Claim], verdict: Verdict, results: Sequence[Result])
         Verdict.INCONCLUSIVE: "What could not be decided",
     }[verdict]
     return f"{opening}: {'; '.join(named)}."
+
+
+def _where(setups: list[str], every: int) -> str:
+    if every == 1:
+        return ""
+    return " (all setups)" if len(setups) == every else f" ({', '.join(setups)})"
 
 
 def baselines(results: Sequence[SetupResult]) -> str:
@@ -128,12 +141,12 @@ def own_lead(result: Result, claims: Sequence[Claim]) -> list[str]:
     study, settings = result.study, result.study.settings
     names = ", ".join(title_of(name) for name in study.outcomes)
     return [
-        f"{study.title}: a budget of {study.priced.budget:,g}, {len(study.priced.clients)} "
-        f"clients, priced by {names}. Each client chooses the level that is best for it, and a model is "
-        f"trained from whoever joins, with {_seeds(settings)}; a seed determines who joins when "
-        f"and what is random in training, and is the same for all schemes. {study.subject} is "
-        "compared with all others.",
-        " ".join([_counted(claims), *(_named(claims, verdict, [result]) for verdict in Verdict)]),
+        f"{study.data_name}: {len(study.priced.clients)} clients under a budget of "
+        f"{study.priced.budget:,g}, priced by {names}. Each client chooses the level that is best "
+        "for it, the probability that it joins a round, and a model is trained from whoever joins, "
+        f"with {_seeds(settings)}; a seed determines who joins when and what is random in "
+        f"training, and is the same for all schemes. {study.subject} is compared with all others.",
+        _found(claims, [result]),
     ]
 
 

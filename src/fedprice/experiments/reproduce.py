@@ -91,17 +91,18 @@ def reproduce(
     store = Store(folder / "cells", report)
     store.clean()
     work = _load(settings, data, store, report)
+    missing = work.missing()  # prices, too: a scheme that fails is named before anything is written
     with whole_file(folder / SETTINGS) as part:
         part.write_text(settings.to_toml(), encoding="utf-8")
     computed = False
     try:
         while True:
-            missing = work.missing()
             computed = computed or bool(missing)
             if missing:
                 work.compute(missing, workers, progress)
             if not work.add_seeds(report):
                 break
+            missing = work.missing()
     finally:
         if computed:
             _note_time(folder, settings, time.monotonic() - start)

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import time
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice import calibration as calibration_code
-from fedprice.calibration import Calibration, calibrate
 from fedprice.errors import InputError
 from fedprice.experiments import paper
 from fedprice.experiments.cells import SetupSource, engine_version, federation_of
 from fedprice.experiments.measures import Estimate
 from fedprice.experiments.settings import PAPER_SCHEMES, PUBLISHED_SCHEMES
 from fedprice.experiments.setups import setup_of
-from fedprice.experiments.study import Plan, Study
+from fedprice.experiments.study import Plan, Study, calibrated
 from fedprice.learning import Training
 from fedprice.learning.optimum import best_loss, own_optimum_losses
 from fedprice.pricing import solve
@@ -185,31 +181,9 @@ def begin(
     federation = federation_of(name, settings.num_clients, data)
     training = Training(local_steps=settings.local_steps, batch=settings.batch)
     source = SetupSource(name, settings.num_clients, data, training)
-    task = source.task
-    digest = hashlib.sha256(engine_version().encode())
-    digest.update(inspect.getsource(calibration_code).encode())
-    digest.update(f"{task.fingerprint}\0".encode())
-    digest.update(f"{settings.pilot_repeats}\0{settings.pilot_rounds}".encode())
-    fingerprint = digest.hexdigest()
-    stored = store.load(f"{name} calibration", fingerprint)
-    if stored is None:
-        if report is None:
-            raise InputError(f"{store.folder} lacks the calibration of {name}.")
-        report(f"calibrating {name}")
-        start = time.perf_counter()
-        found = calibrate(
-            task,
-            checkpoints=settings.pilot_rounds,
-            repeats=settings.pilot_repeats,
-        )
-        own = own_optimum_losses(federation)
-        stored = {
-            "calibration": np.array(found.to_json()),
-            "own": own,
-            "seconds": np.array(time.perf_counter() - start),
-        }
-        store.save(f"{name} calibration", fingerprint, stored)
-    calibration = Calibration.from_json(str(stored["calibration"]))
+    calibration, seconds = calibrated(
+        source, store, report, repeats=settings.pilot_repeats, checkpoints=settings.pilot_rounds
+    )
     return SetupStudy(
         name=name,
         source=source,
@@ -218,9 +192,9 @@ def begin(
         setup=setup,
         federation=federation,
         calibration=calibration,
-        own=stored["own"],
+        own=_own_optima(name, federation, store, report),
         least=_least_loss(name, federation, store, report),
-        seconds=float(stored["seconds"]),
+        seconds=seconds,
     )
 
 
@@ -238,3 +212,18 @@ def _least_loss(
         stored = {"least": np.array(best_loss(federation, ridge=RIDGE))}
         store.save(f"{name} optimum", fingerprint, stored)
     return float(stored["least"])
+
+
+def _own_optima(
+    name: str, federation: Federation, store: Store, report: Callable[[str], None] | None
+) -> FloatArray:
+    """Return F(w_n*) of each client, from the store or by L-BFGS with a ridge of 1e-4."""
+    fingerprint = hashlib.sha256(f"{engine_version()}{federation.fingerprint}".encode()).hexdigest()
+    stored = store.load(f"{name} own optima", fingerprint)
+    if stored is None:
+        if report is None:
+            raise InputError(f"{store.folder} lacks the clients' own optima of {name}.")
+        stored = {"own": own_optimum_losses(federation)}
+        store.save(f"{name} own optima", fingerprint, stored)
+    own: FloatArray = stored["own"]
+    return own

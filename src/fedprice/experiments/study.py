@@ -8,28 +8,34 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import time
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import numpy as np
+
+from fedprice import calibration as calibration_code
+from fedprice.calibration import Calibration, calibrate
 from fedprice.errors import InputError
-from fedprice.experiments.cells import Cell
+from fedprice.experiments.cells import Cell, engine_version
 from fedprice.experiments.measures import shortest_time
 from fedprice.pricing import Status, find_schemes
 from fedprice.pricing.display import infeasible_line
 from fedprice.rounds import usual_aggregator
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from fedprice.arrays import FloatArray
-    from fedprice.calibration import Calibration
-    from fedprice.experiments.cells import SetupSource, TaskSource
+    from fedprice.experiments.cells import SetupSource, Store, TaskSource
     from fedprice.experiments.settings import StudySettings
     from fedprice.game import Game
     from fedprice.pricing import Outcome
 
-__all__ = ["Plan", "Study"]
+__all__ = ["Plan", "Study", "calibrated"]
 
 FRACTION = 0.9  # of the time, at which the reference sets the target
 
@@ -80,7 +86,7 @@ class Study:
     @property
     def data_name(self) -> str:
         """What the data are."""
-        return self.name
+        return self.source.task.name
 
     @property
     def scheme_names(self) -> tuple[str, ...]:
@@ -167,3 +173,38 @@ class Study:
             for name, plan in self.plans.items()
             for seed in range(max(plan.seeds, seeds.get(name, 0)))
         ]  # fmt: skip
+
+
+def calibrated(
+    source: SetupSource | TaskSource,
+    store: Store,
+    report: Callable[[str], None] | None,
+    **settings: Any,
+) -> tuple[Calibration, float]:
+    """Return a calibration and what it took in seconds, from the store or else by pilots.
+
+    Parameters
+    ----------
+    source, store
+        What is calibrated, and where results are kept.
+    report
+        Told that pilots run; without it they must not.
+    **settings
+        As for `fedprice.calibrate`.
+    """
+    digest = hashlib.sha256(engine_version().encode())
+    digest.update(inspect.getsource(calibration_code).encode())
+    digest.update(f"{source.task.fingerprint}\0{source.code}".encode())
+    digest.update("\0".join(map(str, settings.values())).encode())
+    fingerprint = digest.hexdigest()
+    stored = store.load(f"{source.name} calibration", fingerprint)
+    if stored is None:
+        if report is None:
+            raise InputError(f"{store.folder} lacks the calibration of {source.name}.")
+        report(f"calibrating {source.name}")
+        start = time.perf_counter()
+        found = calibrate(source.task, **settings)
+        seconds = np.array(time.perf_counter() - start)
+        stored = {"calibration": np.array(found.to_json()), "seconds": seconds}
+        store.save(f"{source.name} calibration", fingerprint, stored)
+    return Calibration.from_json(str(stored["calibration"])), float(stored["seconds"])

@@ -23,20 +23,22 @@ def number_text(value: float) -> str:
 
 
 def parts_of(value: float, low: float, high: float) -> tuple[str, str]:
-    """Return a number and its interval as texts, to one or two digits of half its width.
+    """Return a number and its interval as texts, to one or two digits of its shorter side.
 
     >>> parts_of(0.3031, 0.3023, 0.3039), parts_of(-7.63, -44, 25.8), parts_of(3, 1, 9)
     (('0.3031', '0.3023 to 0.3039'), ('−8', '−44 to 26'), ('3', '1 to 9'))
-    >>> parts_of(0.9, 0.88, 0.92), parts_of(0.5, float("nan"), float("nan"))
-    (('0.900', '0.880 to 0.920'), ('0.5', 'no interval'))
+    >>> parts_of(0.9, 0.88, 0.92), parts_of(0.2, 0.01, 6.6), parts_of(0.5, math.nan, math.nan)
+    (('0.900', '0.880 to 0.920'), ('0.20', '0.01 to 6.60'), ('0.5', 'no interval'))
     """
     if math.isnan(low) or math.isnan(high):
         return number_text(value), "no interval"
     half = (high - low) / 2
     if not math.isfinite(value + half) or half <= 0 or all(x % 1 == 0 for x in (value, low, high)):
         return number_text(value), f"{number_text(low)} to {number_text(high)}"
-    # Two digits of a half width that begins with 1, 2 or 3, else one.
-    decimals = min(max(1 - math.floor(math.log10(half / 4) + 1), 0), MOST_DECIMALS)
+    side = min(value - low, high - value)
+    # Two digits of a side that begins with 1, 2 or 3, else one.
+    exponent = math.floor(math.log10((side if side > 0 else half) / 4) + 1)
+    decimals = min(max(1 - exponent, 0), MOST_DECIMALS)
     texts = [_fixed(x, decimals) for x in (value, low, high)]
     return texts[0], f"{texts[1]} to {texts[2]}"
 
