@@ -63,8 +63,11 @@ class Report:
 
     @property
     def verdicts(self) -> Table:
-        """The claims as a table."""
-        return Table("verdicts", "Verdicts", [claim.row() for claim in self.claims], RULE)
+        """The claims as a table; without the paper's numbers if there are none."""
+        rows = [claim.row() for claim in self.claims]
+        if all(row["paper"] == "–" for row in rows):
+            rows = [{k: v for k, v in row.items() if k != "paper"} for row in rows]
+        return Table("verdicts", "Verdicts", rows, RULE)
 
     def write(self, folder: Path) -> Path:
         """Write the report and its companions; return the report's path.

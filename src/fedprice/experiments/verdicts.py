@@ -76,6 +76,7 @@ class Claim:
 
         Examples
         --------
+        >>> from fedprice.experiments.measures import Estimate
         >>> [Claim("", "", "", Estimate(0.9, low, high), 1.0, True).verdict.value
         ...  for low, high in ((0.8, 0.99), (0.8, 1.1), (1.05, 1.1), (1.1, float("nan")))]
         ['holds', 'inconclusive', 'fails', 'inconclusive']
