@@ -311,7 +311,7 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         (["calibrate", "none.csv"], "none.csv: No such file"),
         (["calibrate", "setup4"], "there is no setup 'setup4', nor a file or directory"),
         (["calibrate", "own.py:task", "--data", "x"], "--data is for setup2 and setup3; leave"),
-        (["calibrate", "own.py:task", "--batch", "3"], "--batch is for setups, digits and data files"),
+        (["calibrate", "own.py:task", "--batch", "3"], "--batch is for setups, digits and data"),
         (["calibrate", "wards.csv", "--run-config", "a=1"], "--run-config is for Flower apps"),
         (["calibrate", "wards.csv", "--learning-rate=-1"], "--learning-rate must be above 0; got"),
         (["calibrate", "own.py:task", "--levels", "x"], "--levels must be numbers such as 0.1,0.3"),
