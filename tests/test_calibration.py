@@ -13,18 +13,17 @@ from scipy.optimize import minimize
 from fedprice import Clients, Game, InputError, solve
 from fedprice.arrays import Arrays
 from fedprice.bound import random_loss
-from fedprice.calibration import Calibration, Fit, Slope
+from fedprice.calibration import Calibration, Fit, Slope, calibrate, usual_levels
+from fedprice.calibration.fits import fit_alpha, fit_slope
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
 from fedprice.experiments import SETUPS, setup_of
 from fedprice.experiments.cells import Store
 from fedprice.experiments.settings import Settings
-from fedprice.experiments.study import begin
+from fedprice.experiments.setup_study import begin
 from fedprice.learning import LogisticRegression, Task, Training, oracle
 from fedprice.learning.optimum import best_loss, own_optimum_losses
 from fedprice.learning.theory import theory_constants
-from fedprice.pilot_fits import fit_alpha, fit_slope
-from fedprice.pilots import calibrate, usual_levels
 from fedprice.rounds import simulate_runs
 
 ROUNDS = np.array([20, 30, 50])
@@ -149,7 +148,7 @@ def test_pilots_are_floored_and_share_their_coins(monkeypatch: pytest.MonkeyPatc
         asked.extend(runs)
         return simulate_runs(task, runs, **rest)
 
-    monkeypatch.setattr("fedprice.pilots.simulate_runs", watch)
+    monkeypatch.setattr("fedprice.calibration.pilots.simulate_runs", watch)
     calibrate(task, repeats=6, checkpoints=(5, 10))
     low, high = asked[:6], asked[6:]
     assert [seed for _, seed in low] == [seed for _, seed in high]
@@ -517,7 +516,7 @@ def test_the_slope_is_that_of_the_later_evaluations() -> None:
         return asked
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedprice.pilots.simulate_runs", watch)
+        patch.setattr("fedprice.calibration.pilots.simulate_runs", watch)
         found = calibrate(task, repeats=6, checkpoints=(5, 10))
     loss = np.array([history.loss[1:] for history in asked])
     accuracy = np.array([history.accuracy[1:] for history in asked])

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from fedprice.beliefs.posting import post
     from fedprice.beliefs.refusals import refusals
     from fedprice.beliefs.revealed import reveal
-    from fedprice.calibration import Calibration
+    from fedprice.calibration import Calibration, calibrate
     from fedprice.data.federation import Federation
+    from fedprice.experiments.own_study import study
     from fedprice.learning.logistic import LogisticRegression
     from fedprice.learning.task import Task
     from fedprice.learning.training import Training
     from fedprice.market.ledger import Ledger
     from fedprice.market.simulation import simulate_market
-    from fedprice.pilots import calibrate
     from fedprice.rounds.simulation import simulate
     from fedprice.steps import best_steps
 
@@ -59,7 +59,7 @@ _LATER = {
     "Task": "fedprice.learning.task",
     "Training": "fedprice.learning.training",
     "best_steps": "fedprice.steps",
-    "calibrate": "fedprice.pilots",
+    "calibrate": "fedprice.calibration",
     "manipulability": "fedprice.beliefs.lies",
     "post": "fedprice.beliefs.posting",
     "post_from_others": "fedprice.beliefs.others",
@@ -67,6 +67,7 @@ _LATER = {
     "reveal": "fedprice.beliefs.revealed",
     "simulate": "fedprice.rounds.simulation",
     "simulate_market": "fedprice.market.simulation",
+    "study": "fedprice.experiments.own_study",
 }
 
 __all__ = [
@@ -106,6 +107,7 @@ __all__ = [
     "simulate",
     "simulate_market",
     "solve",
+    "study",
     "utilities",
 ]
 

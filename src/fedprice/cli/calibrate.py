@@ -108,7 +108,7 @@ def calibrate(
     narrow enough or the limit is reached. A .json file holds the whole calibration, which `price`,
     `compare`, `frontier` and `simulate` take; a .csv or .parquet file holds the clients.
     """
-    from fedprice.pilot_search import LIMIT, WIDTH, check_search
+    from fedprice.calibration.search import LIMIT, WIDTH, check_search
 
     require_extras(*extras_for(what))
     delivery = Delivery(output, None, format_, force)

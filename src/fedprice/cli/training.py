@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from fedprice.rounds import Aggregator, History, ServerStep
 
 __all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
-           "counted", "kept_in", "measures", "run_pilots", "train", "warn"]  # fmt: skip
+           "counted", "kept_in", "measures", "read_calibrated", "run_pilots", "train",
+           "warn"]  # fmt: skip
 
 TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
          "loss_std"}  # columns of results  # fmt: skip
@@ -164,27 +165,13 @@ def calibrated(
     the clients' values, if they are known: pilots are then not more precise than is needed.
     """
     from fedprice.calibration import Calibration
-    from fedprice.pilot_search import why_alpha_does_not_matter
+    from fedprice.calibration.search import why_alpha_does_not_matter
 
     def asked(found: Calibration) -> Calibration:
         return found if impact is None else found.with_impact(impact)
 
     if path is not None:
-        found = asked(Calibration.read(path))
-        same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
-        if not same:
-            raise InputError(
-                f"{path} is a calibration of {found.name} with other clients or samples than "
-                f"{what.name} has; calibrate again."
-            )
-        found.require_same(manner.usual(what), manner.server_step)
-        if found.task != what.task.fingerprint:
-            stderr().print(
-                f"{path} was made with other data or training settings than {what.name} has now; "
-                "α may be another one",
-                markup=False,
-            )
-        return found
+        return asked(read_calibrated(what, path, manner))
     reason = why_alpha_does_not_matter(value)
     file = kept.file(".json", what.task.fingerprint, what.source, manner, impact, reason)
     if not file.exists():
@@ -192,10 +179,31 @@ def calibrated(
     return asked(Calibration.read(file))
 
 
+def read_calibrated(what: What, path: Path, manner: Manner) -> Calibration:
+    """Return the calibration in a file, which must be one of these clients."""
+    from fedprice.calibration import Calibration
+
+    found = Calibration.read(path)
+    same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
+    if not same:
+        raise InputError(
+            f"{path} is a calibration of {found.name} with other clients or samples than "
+            f"{what.name} has; calibrate again."
+        )
+    found.require_same(manner.usual(what), manner.server_step)
+    if found.task != what.task.fingerprint:
+        stderr().print(
+            f"{path} was made with other data or training settings than {what.name} has now; "
+            "α may be another one",
+            markup=False,
+        )
+    return found
+
+
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
     """Calibrate, and show how far it is; a search for good pilots tells its steps."""
-    from fedprice.pilot_search import LIMIT, most_rounds
-    from fedprice.pilots import CHECKPOINTS, LEVELS, REPEATS, calibrate
+    from fedprice.calibration.pilots import CHECKPOINTS, LEVELS, REPEATS, calibrate
+    from fedprice.calibration.search import LIMIT, most_rounds
 
     given = {name: one for name, one in settings.items() if one is not None}
     title, total = "pilots, at most", most_rounds(given.get("limit", LIMIT))

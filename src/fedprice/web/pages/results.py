@@ -40,6 +40,7 @@ VERDICT_SLOT = """<q-td :props="props"><q-badge :aria-label="props.value" :title
  :color="{holds: 'positive', fails: 'negative'}[props.value] || 'secondary'">
 <q-icon :name="{holds: 'check_circle', fails: 'cancel'}[props.value] || 'help'"/>
 <span class="gt-xs q-ml-xs">{{ props.value }}</span></q-badge></q-td>"""
+MOST_CHIPS = 40  # seeds that can be switched off one by one; further ones are always shown
 LARGEST = 1e300  # an infinite number, where tables are sorted
 
 
@@ -152,8 +153,11 @@ class _Results:
         self.seeds.clear()
         with self.seeds:
             ui.label("seeds").classes("text-sm fp-muted")
-            for seed in seeds_of(runs, figures_of(runs)[self.figure]):
+            seeds = seeds_of(runs, figures_of(runs)[self.figure])
+            for seed in seeds[:MOST_CHIPS]:
                 self._chip(seed)
+            if len(seeds) > MOST_CHIPS:
+                ui.label(f"and {len(seeds) - MOST_CHIPS} more").classes("text-sm fp-muted")
 
     def _chip(self, seed: int) -> None:
         def change() -> None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.calibration import IMPACTS, Calibration, Fit, Slope
+from fedprice.calibration.fits import fit_alpha, fit_slope
+from fedprice.calibration.measured import IMPACTS, Calibration, Fit, Slope
+from fedprice.calibration.search import FIRST, LIMIT, WIDTH, Design, Pilots, search
 from fedprice.errors import InputError
 from fedprice.learning.draws import PILOTS, key
-from fedprice.pilot_fits import fit_alpha, fit_slope
-from fedprice.pilot_search import FIRST, LIMIT, WIDTH, Design, Pilots, search
 from fedprice.rounds import Plain, simulate_runs, usual_aggregator
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from fedprice.arrays import FloatArray, IntArray
+    from fedprice.calibration.searched import Search, Step
     from fedprice.learning.task import Task
     from fedprice.rounds import Aggregator, History, ServerStep
-    from fedprice.searched import Search, Step
 
 __all__ = ["calibrate", "usual_levels"]
 
@@ -89,7 +89,7 @@ def calibrate(
     """Measure α, β and the clients' norms by pilots.
 
     Unless one of `levels`, `checkpoints` and `repeats` is given, the pilots are searched for: until
-    the interval of α is narrow enough, or the limit is reached (see `fedprice.pilot_search`).
+    the interval of α is narrow enough, or the limit is reached (see `fedprice.calibration.search`).
 
     Parameters
     ----------

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
+from fedprice.calibration.fits import half_width, quantile, single_alphas
+from fedprice.calibration.searched import Search, Step
 from fedprice.errors import DivergedError, InputError
-from fedprice.pilot_fits import half_width, quantile, single_alphas
-from fedprice.searched import Search, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable

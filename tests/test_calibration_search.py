@@ -9,11 +9,11 @@ import pytest
 from fedprice import Clients, DivergedError, Game, InputError, calibrate, solve
 from fedprice.bound import Bound
 from fedprice.calibration import Calibration
+from fedprice.calibration.fits import half_width
+from fedprice.calibration.search import Design, Pilots, looks, search
+from fedprice.calibration.searched import Search, Step
 from fedprice.data.synthetic import synthetic
 from fedprice.learning import LogisticRegression, Training
-from fedprice.pilot_fits import half_width
-from fedprice.pilot_search import Design, Pilots, looks, search
-from fedprice.searched import Search, Step
 
 ALPHA = 2.5
 

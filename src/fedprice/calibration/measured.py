@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedprice.bound import Bound
+from fedprice.calibration.searched import Search
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
 from fedprice.learning.functions import client_names, sample_counts
-from fedprice.searched import Search
 from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
