@@ -185,6 +185,19 @@ class Outcome:
         return utilities(self.game, self.levels, self.prices)
 
     @cached_property
+    def surpluses(self) -> FloatArray:
+        """What each client gains over joining unpaid, all others joining as they do, shape (N,).
+
+        Payment less c q^τ + v k/q, above the same at the level that suits it best for nothing. It
+        is negative for whoever pays.
+        """
+        game, clients, tau = self.game, self.game.clients, self.game.cost_exponent
+        wants, unpaid = clients.value * game.impact, best_response(game, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = np.where(wants > 0, wants / self.levels - wants / unpaid, 0.0)
+        return self.payments - clients.cost * (self.levels**tau - unpaid**tau) - own
+
+    @cached_property
     def spend(self) -> float:
         """Σ P_n q_n, what the server pays in total."""
         return float(self.payments.sum())
@@ -283,7 +296,6 @@ class Outcome:
             "payers": self.payers,
             "mean_level": float(self.levels.mean()),
             "left_out": self.left_out,
-            "client_surplus": float(self.profits.sum()),
             "client_utility": float(self.utilities.sum()),
             "multiplier": self.multiplier,
             "sign_threshold": self.sign_threshold,
