@@ -57,19 +57,21 @@ def _loss_ratio(outcome: Outcome) -> float | None:
     return outcome.expected_loss / best.expected_loss
 
 
-def tariff_schemes(game: Game, beliefs: Beliefs) -> list[Scheme]:
-    """Return what is posted by beliefs to the clients of a game, in every form, as schemes.
+def tariff_schemes(
+    game: Game, beliefs: Beliefs, forms: Sequence[str] = ("price", "blocks", "tariff", "menu")
+) -> list[Scheme]:
+    """Return what is posted by beliefs to the clients of a game, as schemes, one per form.
 
     Menus are made for the clients' values, which they take as known.
     """
-    from fedprice.beliefs.posting import FORMS, post
+    from fedprice.beliefs.posting import post
 
     return [
         post(
             game.clients, beliefs, bound=game.bound, budget=game.budget, form=form,
             cost_exponent=game.cost_exponent,
         ).as_scheme()
-        for form in FORMS
+        for form in forms
     ]  # fmt: skip
 
 
