@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability bench-web clean
+.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-rivals bench-stability bench-web clean
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -22,6 +22,9 @@ test-slow: $(VENV)/.installed-test  ## real deployments and their faults: minute
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python -m benchmarks.pricing
+
+bench-rivals: $(VENV)/.installed-test  ## the equilibrium beside auctions, Shapley payments, sampling, contracts and tariffs; writes benchmarks/rivals.{md,json}
+	$(BIN)/python -m benchmarks.rivals
 
 bench-beliefs: $(VENV)/.installed-test  ## what not knowing costs, form by form; writes benchmarks/beliefs.{md,json}
 	$(BIN)/python -m benchmarks.beliefs

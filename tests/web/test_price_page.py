@@ -130,6 +130,14 @@ def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, exampl
     expect(page.locator("input[aria-label=budget]")).to_have_value(f"{asked:g}")
 
 
+def test_fees_that_nobody_would_pay_are_named(page: Page, example: Serving) -> None:
+    page.goto(f"{example.url}?budget=-100")
+    expect(page.get_by_text("Warning: client 7 and 2 more are to pay more")).to_be_visible()
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    expect(page.get_by_text("Warning:")).to_have_count(0, timeout=2000)
+
+
 def test_a_mouse_that_passes_over_the_frontier_moves_nothing(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")

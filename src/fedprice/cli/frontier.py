@@ -10,10 +10,11 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, stderr
+from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.commands.frontier import frontier as compute
 from fedprice.commands.games import read_calibration, read_game
+from fedprice.commands.warnings import frontier_warnings
 from fedprice.errors import InputError
 from fedprice.tables import json_text
 
@@ -47,15 +48,16 @@ def frontier(
             exponent=exponent, max_weight=max_weight,
         )  # fmt: skip
         traced = compute(game, points.tolist())
-    rows = traced.to_frame()
+    rows, warnings = traced.to_frame(), frontier_warnings(traced)
 
     columns = [name for name in COLUMNS if name not in ("scheme", "spend")]
     delivery.send(
         rows,
-        to_json=lambda: json_text(frontier=rows),
+        to_json=lambda: json_text(frontier=rows, warnings=warnings),
         to_screen=lambda: summary_table(rows, columns),
         to_figure=traced.plot,
     )
+    show_warnings(warnings)
 
 
 def parse_budgets(text: str) -> npt.NDArray[np.float64]:

@@ -11,7 +11,7 @@ import typer
 
 from fedprice.beliefs.refusals import Outside
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, stderr
+from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.commands.games import read_calibration, read_game, read_losses
 from fedprice.commands.price import LOSSES, PriceAnswer, RobustAnswer, check_outside
@@ -114,6 +114,7 @@ def price(
             )
             screen, figure = partial(_screen, answer, given=losses is not None), answer.outcome.plot
     delivery.send(answer.to_frame(), to_json=answer.to_json, to_screen=screen, to_figure=figure)
+    show_warnings(answer.warnings)
 
 
 def _robust_screen(answer: RobustAnswer) -> RenderableType:

@@ -11,6 +11,7 @@ import numpy as np
 from fedprice.beliefs.refusals import Outside, refusals
 from fedprice.clients import require_same
 from fedprice.commands.feasible import require_feasible
+from fedprice.commands.warnings import price_warnings
 from fedprice.errors import InputError, nearest
 from fedprice.pricing import Outcome, Status, solve
 from fedprice.tables import json_text, number_column, text_column
@@ -67,6 +68,11 @@ class PriceAnswer:
     ends: Sequence[Outcome] = ()
     refusals: Refusals | None = None
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What to know before these prices are used."""
+        return price_warnings(self.outcome)
+
     def summary(self) -> dict[str, Any]:
         """Return the outcome in numbers, with α."""
         summary = self.outcome.summary() | {"alpha": self.outcome.game.bound.alpha}
@@ -86,8 +92,8 @@ class PriceAnswer:
         return rows
 
     def to_json(self) -> str:
-        """Return summary and clients as one JSON object."""
-        return json_text(summary=self.summary(), clients=self.to_frame())
+        """Return summary, clients and warnings as one JSON object."""
+        return json_text(summary=self.summary(), clients=self.to_frame(), warnings=self.warnings)
 
 
 def check_outside(outside: Outside | None, scheme: str, *, losses: bool) -> None:
@@ -200,6 +206,11 @@ class RobustAnswer:
         """What the clients answer at the α that was measured."""
         return Outcome.from_prices(self.game, self.posted.prices, scheme="robust")
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What to know before these prices are used."""
+        return price_warnings(self.outcome)
+
     def summary(self) -> dict[str, Any]:
         """Return the prices in numbers, with the largest loss and spend over α's interval."""
         (low, high), (loss, spend) = self.calibration.interval, self.posted.worst or (0.0, 0.0)
@@ -225,8 +236,8 @@ class RobustAnswer:
         return self.outcome.to_frame()
 
     def to_json(self) -> str:
-        """Return summary and clients as one JSON object."""
-        return json_text(summary=self.summary(), clients=self.to_frame())
+        """Return summary, clients and warnings as one JSON object."""
+        return json_text(summary=self.summary(), clients=self.to_frame(), warnings=self.warnings)
 
 
 def price_robust(game: Game, calibration: Calibration) -> RobustAnswer:

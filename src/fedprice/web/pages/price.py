@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice.commands.warnings import price_warnings
 from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line, number
@@ -197,6 +198,7 @@ class PricePage:
             }
             self.cards["multiplier"] = Figure("one more unit of budget", tip=WORDS["multiplier"])
             self.cards["certificate"] = Figure("certificate")
+        self.warning = ui.label("").classes("text-sm").props("role=status").mark("warning")
 
     def _draw_charts(self) -> None:
         with ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2"):
@@ -389,6 +391,9 @@ class PricePage:
 
     def _show_numbers(self) -> None:
         outcome = self.outcome
+        found = [] if outcome is None else price_warnings(outcome)
+        self.warning.set_text(" ".join(f"Warning: {line}" for line in found))
+        self.warning.set_visibility(bool(found))
         if outcome is None:
             for card in self.cards.values():
                 card.show("–")
