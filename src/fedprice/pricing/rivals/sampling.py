@@ -1,6 +1,7 @@
 r"""Client sampling, bought: levels by a rule that knows no costs, at the prices that bring them.
 
-Symbols: q level, P price, a weight, G norm of gradients or updates, c cost, τ cost exponent, v value, k impact.
+Symbols: q level, P price, a weight, G norm of gradients or updates, c cost, τ cost exponent, v
+value, k impact.
 
 The levels are q_n = min(q_max, s w_n), and the price of each is the one at which the client chooses
 it, P = τ c q^{τ−1} − v k/q². The scalar s is as large as the budget allows. The rules differ in w:
