@@ -75,6 +75,16 @@ class Family:
             np.maximum.at(top, rows, curves.cap_price())
         return top
 
+    @property
+    def exact(self) -> bool:
+        """Whether no client lies between nodes."""
+        return all(curves.ratio == 1 for curves in self.curves)
+
+    @cached_property
+    def types(self) -> int:
+        """The number of types in the largest set."""
+        return max(curves.types.cost.size for curves in self.curves)
+
     @cached_property
     def indifferent(self) -> BoolArray:
         """Which rows have types without value, who do not join at a price of 0 or less, (rows,)."""
@@ -109,7 +119,11 @@ class Family:
                 np.add.at(sums, which, count[own] * part)
         lines = Lines(*total)
         lowest = lines.lowest(right - left)
-        return lowest, lowest - lines.bend
+        with np.errstate(invalid="ignore"):
+            found = lowest, lowest - lines.bend
+        # What is not a number, because levels underflow, bounds nothing.
+        first, second = (np.where(np.isnan(x), -np.inf, x) for x in found)
+        return first, second
 
     def tail(self, price: FloatArray, reciprocal: float) -> FloatArray:
         """Return a bound of A + μ C over all prices below negative ones, shape (rows,).

@@ -11,7 +11,7 @@ import numpy as np
 from fedprice.beliefs.classes import price_classes
 from fedprice.beliefs.families import MANY, Population
 from fedprice.beliefs.posted import Lottery, Posted
-from fedprice.beliefs.prices import REFINEMENTS, NoPriceError, Search
+from fedprice.beliefs.prices import REFINEMENTS, WEAK, NoPriceError, Search
 from fedprice.beliefs.spending import SAME, spending
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.game import LARGEST_EXPONENT, price_at
@@ -268,22 +268,35 @@ def _prices(
             tariffs, paid_at, types, own, tau, moments=found.brought, lottery=found.drawn
         )
 
-    planned = aim = budget
-    found = priced(aim)
-    if risk is not None:
-        # Clients that have to be paid cannot cost less than 0.
-        positive = bool(search.family.indifferent.all())
-        for turns in (1, REFINEMENTS):  # finer grids may move the quantile a little
-            at = partial(priced, refinements=turns)
-            found, aim = _risked(at, spend, budget, risk, aim, positive=positive)
-        planned = aim
-    if found.multiplier and not population.exact:
-        for _ in range(CORRECTIONS):  # interpolated clients do not meet the budget exactly
-            aim += planned - float(found.brought.spend.sum())
-            found = priced(aim, refinements=1)
+    def best() -> tuple[_Found, float]:
+        """Return the best prices, and the expected spend that they were made for."""
+        planned = aim = budget
+        found = priced(aim)
+        if risk is not None:
+            # Clients that have to be paid cannot cost less than 0.
+            positive = bool(search.family.indifferent.all())
+            for turns in (1, REFINEMENTS):  # finer grids may move the quantile a little
+                at = partial(priced, refinements=turns)
+                found, aim = _risked(at, spend, budget, risk, aim, positive=positive)
+            planned = aim
+        if found.multiplier and not population.exact:
+            for _ in range(CORRECTIONS):  # interpolated clients do not meet the budget exactly
+                aim += planned - float(found.brought.spend.sum())
+                found = priced(aim, refinements=1)
+        return found, planned
+
+    def certificate() -> Certificate:
+        primal = float(found.brought.loss.sum())
+        return Certificate(primal, search.certified(found.multiplier, planned, primal))
+
+    found, planned = best()
+    certified = certificate()
+    if certified.gap > WEAK and population.exact:  # between nodes no bound is that close
+        search.densify()
+        found, planned = best()
+        certified = certificate()
     price, rows, brought, drawn, multiplier = found
-    dual = search.dual(multiplier, planned)
-    primal, worst = float(brought.loss.sum()), None
+    primal, worst = certified.primal, None
     if alpha_interval is not None:
         worst = primal - float(impact.sum()), float(brought.spend.sum())
         impact = bound.impact(clients)
@@ -303,7 +316,7 @@ def _prices(
         moments=brought,
         missed=_missed(tariffs, clients, impact, types, own, tau),
         multiplier=multiplier,
-        certificate=Certificate(primal, dual),
+        certificate=certified,
         planned=planned,
         lottery=drawn,
         classes=None if grouped is None else population.class_of(grouped),
