@@ -34,6 +34,14 @@ BOUND = fp.Bound(alpha=3.3, rounds=1000)
 TOKEN = "a-token-of-23-letters.."
 
 
+# Where the handle of a chart is, as soon as somebody listens to it.
+HANDLE = """own => {
+    const chart = getElement(own.slice(1))?.chart;
+    const handle = chart?.getZr().storage.getDisplayList().find(drawn => drawn.draggable);
+    return handle && !chart.isSilent('updateaxispointer') && [handle.x, handle.y];
+}"""
+
+
 def outcome(budget: float = 200, scheme: str = "equilibrium") -> fp.Outcome:
     return fp.solve(fp.Game(EXAMPLE, bound=BOUND, budget=budget), scheme)
 
@@ -110,16 +118,13 @@ def test_dragging_the_budget_moves_the_cards(page: Page, example: Serving) -> No
 def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
+    expect(page.get_by_text("joiners per round")).to_be_visible()  # nothing moves any more
     chart = page.get_by_role("img", name="expected loss over the budget")
     chart.scroll_into_view_if_needed()
-    page.wait_for_timeout(400)
+    at = page.wait_for_function(HANDLE, arg=chart.get_attribute("id")).json_value()
     box = chart.bounding_box()
     assert box is not None
-    own = chart.get_attribute("id")
-    at = page.evaluate(
-        "own => getElement(own.slice(1)).chart.convertToPixel({xAxisIndex: 0}, 200)", own
-    )
-    x, y = box["x"] + at, box["y"] + box["height"] - 78 + 42
+    x, y = box["x"] + at[0], box["y"] + at[1]
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 120, y, steps=10)
@@ -249,7 +254,7 @@ def test_exports_and_commands_are_what_is_shown(
     page.goto(example.url + "?budget=60&exponent=2.5&max_weight=1.5")
     wait_for_card(page, "spend", "60")
     expected = None
-    for kind in ("CSV", "PARQUET", "PNG", "SVG"):
+    for kind in ("CSV", "Parquet", "PNG", "SVG"):
         with page.expect_download() as wanted:
             page.get_by_role("button", name=kind, exact=True).click()
         path = tmp_path / wanted.value.suggested_filename
@@ -257,7 +262,7 @@ def test_exports_and_commands_are_what_is_shown(
         content = path.read_bytes()
         if kind == "CSV":
             expected = pl.read_csv(content)
-        elif kind == "PARQUET":
+        elif kind == "Parquet":
             assert pl.read_parquet(content)["price"].to_list() == expected["price"].to_list()  # type: ignore[index]
         else:
             assert content.startswith(b"\x89PNG") or b"<svg" in content[:500]

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
-from fedprice.commands.warnings import price_warnings
 from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line, number
 from fedprice.random_clients import population
 from fedprice.tables import csv_text
 from fedprice.web.asked import EXAMPLE, OFFERED, Asked
+from fedprice.web.cards import OutcomeCards
 from fedprice.web.chart import Chart
 from fedprice.web.look import (
     Dial,
-    Figure,
     Problem,
     absent_file,
     address,
@@ -40,11 +39,11 @@ from fedprice.web.paged_table import PagedTable, explain_heads
 from fedprice.web.priced import MANY, SOME, Priced
 from fedprice.web.pricing_charts import (
     budget_step,
-    comparison_chart,
     frontier_chart,
     level_chart,
     price_chart,
 )
+from fedprice.web.schemes_panel import SchemesPanel
 from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of
 from fedprice.web.words import MONEY, WORDS
 
@@ -60,16 +59,8 @@ if TYPE_CHECKING:
 __all__ = ["price_page"]
 
 COLUMNS = (
-    "client_id",
-    "samples",
-    "weight",
-    "cost",
-    "value",
-    "level",
-    "price",
-    "payment",
-    "utility",
-)
+    "client_id", "samples", "weight", "cost", "value", "level", "price", "payment", "utility",
+)  # fmt: skip
 EXPORTS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG", "svg": "SVG"}
 MOST_SELECTED = 50  # clients that the address holds
 
@@ -121,7 +112,7 @@ class PricePage:
                 self._draw_controls()
                 self._draw_exports()
             with ui.column().classes("gap-3 min-w-0"):
-                self._draw_cards()
+                self.cards = OutcomeCards()
                 self._draw_charts()
                 self._draw_table()
         await self.refresh()
@@ -191,15 +182,6 @@ class PricePage:
 
     # The right side: what comes out.
 
-    def _draw_cards(self) -> None:
-        with ui.element("div").classes("fp-figures fp-second"):
-            self.cards = {
-                name: Figure(name) for name in ("expected loss", "spend", "payers", "joiners")
-            }
-            self.cards["multiplier"] = Figure("one more unit of budget", tip=WORDS["multiplier"])
-            self.cards["certificate"] = Figure("certificate")
-        self.warning = ui.label("").classes("text-sm").props("role=status").mark("warning")
-
     def _draw_charts(self) -> None:
         with ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2"):
             with panel("Price over value", "Each point is a client; click it to select it. Sign "
@@ -209,10 +191,7 @@ class PricePage:
                 self.level_chart = Chart({}, "level over impact, one point per client")
             with panel("Frontier", f"{WORDS['frontier']} Drag the handle to move the budget."):
                 self.frontier_chart = Chart({}, "expected loss over the budget")
-            with panel("Two schemes side by side") as self.beside:
-                self.lacks = ui.label("").classes("text-sm fp-muted")
-                self.compared = ui.table(rows=[], columns=[]).props("dense flat").classes("w-full")
-                self.comparison_chart = Chart({}, "levels under both schemes", "210px")
+            self.schemes = SchemesPanel()
         for chart in (self.price_chart, self.level_chart):
             chart.on_point(self._clicked)
         self.frontier_chart.on_handle(self._dragged)
@@ -335,16 +314,13 @@ class PricePage:
             rival = await done(priced.rival, asked)
             if priced is not self.priced:
                 return
-            if rival.status is Status.INFEASIBLE:
-                self._no_rival(infeasible_line(rival))
-            else:
-                self._show_rival(outcome, rival)
+            self.schemes.show(outcome, rival, priced.rows)
 
     def _show_outcome(self) -> None:
-        self._show_numbers()
+        self.cards.show(self.outcome)
         self._show_points()
         self._show_table()
-        self.beside.set_visibility(self.outcome is not None and bool(self.asked.against))
+        self.schemes.set_visibility(self.outcome is not None and bool(self.asked.against))
 
     async def _show_frontier(self, asked: Asked, priced: Priced, done: Callable[..., Any]) -> None:
         """Show the frontier; a budget that lies on it does not trace it again."""
@@ -389,40 +365,6 @@ class PricePage:
             "others evenly by impact. The table has all of them."
         )  # fmt: skip
 
-    def _show_numbers(self) -> None:
-        outcome = self.outcome
-        found = [] if outcome is None else price_warnings(outcome)
-        self.warning.set_text(" ".join(f"Warning: {line}" for line in found))
-        self.warning.set_visibility(bool(found))
-        if outcome is None:
-            for card in self.cards.values():
-                card.show("–")
-            return
-        clients = outcome.game.clients
-        cards = self.cards
-        cards["expected loss"].show(number(outcome.expected_loss), "above full participation")
-        cards["spend"].show(
-            number(outcome.spend), f"of {number(outcome.game.budget)}, in the unit of costs"
-        )
-        cards["payers"].show(number(outcome.payers), f"of {number(len(clients))} clients")
-        cards["joiners"].show(number(float(outcome.levels.sum())), "in a round, on average")
-        slope = outcome.multiplier / outcome.expected_loss if outcome.expected_loss > 0 else 0.0
-        if slope:
-            cards["multiplier"].show(f"−{number(100 * slope)} %", "of the expected loss")
-        elif outcome.certificate.gap < 1:
-            cards["multiplier"].show("nothing", "everybody who matters joins every round")
-        else:
-            cards["multiplier"].show("–", "known for the equilibrium only")
-        gap = outcome.certificate.gap
-        cards["certificate"].show(
-            "optimal" if gap < 1e-9 else f"{gap:.1e}" if gap < 1 else "none",
-            f"proven to {max(gap, 0):.0e}"
-            if gap < 1e-9
-            else "gap to the optimum, at most"
-            if gap < 1
-            else "not claimed to be optimal",
-        )
-
     def _show_points(self) -> None:
         if self.outcome is None:
             self.price_chart.show({})
@@ -440,33 +382,6 @@ class PricePage:
             self.table.element.selected = [{"client_id": name} for name in sorted(self.selected)]
         names = [name for name in COLUMNS if self.rows is not None and name in self.rows.columns]
         self.table.show(None if self.rows is None else self.rows.select(names))
-
-    def _no_rival(self, why: str) -> None:
-        self.lacks.set_text(why)
-        self.compared.rows = []
-        self.comparison_chart.show({})
-
-    def _show_rival(self, first: Outcome, second: Outcome) -> None:
-        self.lacks.set_text("")
-        self.compared.columns = [
-            {"name": name, "label": label, "field": name, "align": align}
-            for name, label, align in (
-                ("what", "", "left"),
-                ("first", first.scheme, "right"),
-                ("second", second.scheme, "right"),
-            )
-        ]
-        self.compared.rows = [
-            {"what": what, "first": number(one), "second": number(other)}
-            for what, one, other in (
-                ("expected loss", first.expected_loss, second.expected_loss),
-                ("spend", first.spend, second.spend),
-                ("payers", first.payers, second.payers),
-                ("joiners per round", first.levels.sum(), second.levels.sum()),
-            )
-        ]
-        self.compared.update()
-        self.comparison_chart.show(comparison_chart([first, second], self.priced.rows))
 
 
 def _parquet(rows: pl.DataFrame) -> bytes:
