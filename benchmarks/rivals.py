@@ -251,7 +251,7 @@ def bound_lines(valued: dict[str, Any], sellers: dict[str, Any]) -> list[str]:
         lines.append(
             f"| {name} | {number(one['loss'])} ({number(one['low'])} to {number(one['high'])}) | "
             f"{number(one['loss_at_equal_spend'])} | {aim} | {one['spend']:.0f} | "
-            f"{one['surplus']:.0f} | {number(other['loss'])} | "
+            f"{one['surplus'] + 1e-9:.0f} | {number(other['loss'])} | "
             f"{number(other['loss_at_equal_spend'])} | {seller_aim} | {other['left_out']:.1f} |"
         )
     return lines
