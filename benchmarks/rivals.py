@@ -63,14 +63,14 @@ PROTOTYPE = {
 
 
 WHY = (
-    "Where these differ from the prototype, it is the draws, or the score. Three further sets of 200 "
-    "draws have medians of 3.49 to 3.67 (uniform, v = 0), 2.58 to 2.74 (weighted, v = 0), 6.2 to 7.0 "
-    "(Shapley prices, v = 0), 2.37 to 2.44 (proportional share) and 2.39 to 2.43 (reputation). The "
-    "multi-dimensional auction depends on how much quality counts as how much money: with quality "
-    "and ask relative to their largest, 1.77 to 1.79; with the best quality worth 100, 1.84 to 1.87; "
-    "with the average ask, 1.99 to 2.04. Menus are made anew for the values of every draw, with 400 "
-    "costs; medians of tariffs are below means, since few draws with a high loss make the mean "
-    "(benchmarks/beliefs.md has means).",
+    "Where these differ from the prototype, it is the draws, or the score. Three further sets "
+    "of 200 draws have medians of 3.49 to 3.67 (uniform, v = 0), 2.58 to 2.74 (weighted, v = "
+    "0), 6.2 to 7.0 (Shapley prices, v = 0), 2.37 to 2.44 (proportional share) and 2.39 to "
+    "2.43 (reputation). The multi-dimensional auction depends on how much quality counts as "
+    "how much money: with quality and ask relative to their largest, 1.77 to 1.79; with the "
+    "best quality worth 100, 1.84 to 1.87; with the average ask, 1.99 to 2.04. Menus are made "
+    "anew for the values of every draw, with 400 costs; medians of tariffs are below means, "
+    "since few draws with a high loss make the mean (benchmarks/beliefs.md has means).",
 )
 
 
@@ -266,8 +266,9 @@ def difference(row: dict[str, Any], base: dict[str, Any]) -> str:
 def summary_lines(result: dict[str, Any]) -> list[str]:
     """Return the one table that has everything, as Markdown."""
     lines = [
-        "| scheme | bound's loss | v = 0 | trained loss less the equilibrium's (95 %) | left out, "
-        "v = 0 | biased, v = 0 | median gain by lying | largest, of the budget | clients' surplus |",
+        "| scheme | bound's loss | v = 0 | trained loss less the equilibrium's (95 %) | left "
+        "out, v = 0 | biased, v = 0 | median gain by lying | largest, of the budget | clients' "
+        "surplus |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|",
     ]
     trained = result["training"]["paper"]
@@ -355,8 +356,8 @@ def report(result: dict[str, Any]) -> str:
             "follows.",
             "",
             "Everything at equal realised spend, 200: the median of the bound's loss over that of "
-            f"the equilibrium that spends as much, {DRAWS} draws of forty clients; the trained loss "
-            f"on Setup 1, {SEEDS} seeds, with unbiased weights; who is left out; what the best "
+            f"the equilibrium that spends as much, {DRAWS} draws of forty clients; the trained "
+            f"loss on Setup 1, {SEEDS} seeds, with unbiased weights; who is left out; what the best "
             "report within a factor of two gains, relative to the client's money surplus and to "
             "the budget; the clients' surplus over joining unpaid, in money. With values nobody is "
             "left out, and nothing is biased.",
