@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.commands.feasible import require_feasible
-from fedprice.errors import InputError
+from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing import Scheme, Status, solve
 from fedprice.pricing.outcome import summaries
 
@@ -51,7 +51,10 @@ def compared(outcomes: Sequence[Outcome]) -> pl.DataFrame:
 def _loss_ratio(outcome: Outcome) -> float | None:
     if outcome.status is Status.INFEASIBLE:
         return None
-    best = solve(replace(outcome.game, budget=outcome.spend))
+    try:
+        best = solve(replace(outcome.game, budget=outcome.spend))
+    except FedpriceError:  # numbers too far apart for a certificate
+        return None
     if best.status is Status.INFEASIBLE or not best.expected_loss:
         return None
     return outcome.expected_loss / best.expected_loss

@@ -193,9 +193,9 @@ class Outcome:
         """
         game, clients, tau = self.game, self.game.clients, self.game.cost_exponent
         wants, unpaid = clients.value * game.impact, best_response(game, 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):  # who is left out may suffer without limit
             own = np.where(wants > 0, wants / self.levels - wants / unpaid, 0.0)
-        return self.payments - clients.cost * (self.levels**tau - unpaid**tau) - own
+            return self.payments - clients.cost * (self.levels**tau - unpaid**tau) - own
 
     @cached_property
     def spend(self) -> float:

@@ -18,10 +18,10 @@ Y. Singer, Budget Feasible Mechanisms, FOCS 2010.
 Warnings
 --------
 Three things differ from the publication. The worth of a client is its impact k, in which the bound
-is additive; Singer's auction for additive worth also compares the winners with the single
-client of highest worth, drawn by lot, for its guarantee. Losers join unpaid here, at their free
-level. And a client with a value v cares about who else joins, which the auction's truthfulness does
-not cover: the gain is 0 in the client's own payment, cost and loss.
+is additive; for its guarantee, Singer's auction also chooses between the winners and the single
+client of highest worth, which is left out here. Losers join unpaid, at their free level. And a
+client with a value v cares about who else joins, which the auction's truthfulness does not cover:
+the gain is 0 in the client's own payment, cost and loss.
 """
 
 from __future__ import annotations

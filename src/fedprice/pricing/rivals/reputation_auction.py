@@ -11,8 +11,8 @@ and Reverse Auction, WWW 2021 (RRAFL).
 
 Warnings
 --------
-RRAFL measures reputations over earlier tasks: how good and how reliable a client's updates were,
-from a contract on a blockchain. Before anything is trained there are none, and the number of
+RRAFL measures reputations over earlier tasks, by how good and how reliable a client's updates were,
+and keeps them on a blockchain. Before anything is trained there are none, and the number of
 samples stands in. RRAFL trains on the winners only; losers join unpaid here, at their free level.
 """
 
