@@ -408,7 +408,7 @@ def test_damaged_files_get_one_clear_line(measured: Calibration, tmp_path: Path)
     path = tmp_path / "calibration.json"
     whole = json.loads(measured.to_json())
     bad: list[str | bytes] = ["", "nonsense", "[]", "{}", "null", "3", b"\xff\xfe\x00", b"\x80"]
-    # Older files have neither accuracy nor the kind of norms nor a search, and are read.
+    # Older files have no accuracy, kind of norms or search, and are read.
     needed = [name for name in whole if name not in ("accuracy", "norms", "search")]
     bad += [json.dumps({k: v for k, v in whole.items() if k != name}) for name in needed]
     bad += [
@@ -425,6 +425,8 @@ def test_damaged_files_get_one_clear_line(measured: Calibration, tmp_path: Path)
             (["gradients"], 3),
             (["norms"], "losses"),
             (["norms"], None),
+            (["search"], 3),
+            (["search"], {}),
             (["clients"], []),
             (["clients"], {}),
             (["clients", 0], None),

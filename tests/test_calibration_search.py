@@ -101,7 +101,7 @@ def test_pilots_that_diverge_while_they_are_measured_are_measured_anew() -> None
             return super().__call__(design, count, series)
 
     run = Late(noise=0.5)
-    found = search(run)
+    found = search(run, width=0.5)
     assert found.steps[-1].levels == (0.2, 1.0)
     assert found.series == run.asked[-1][2] > run.asked[1][2]  # fresh random numbers
 
@@ -114,9 +114,9 @@ def test_pilots_that_diverge_while_they_are_measured_are_measured_anew() -> None
     ],
 )
 def test_the_search_stops_early_when_alpha_does_not_matter(value: Any, reason: str) -> None:
-    found = search(Exact(noise=0.5), value=value)
+    found = search(Exact(noise=0.5), width=0.5, value=value)
     assert found.ended.startswith(reason)
-    assert found.steps[-1].repeats == 10 < search(Exact(noise=0.5)).steps[-1].repeats
+    assert found.steps[-1].repeats == 10 < search(Exact(noise=0.5), width=0.5).steps[-1].repeats
     assert found.steps[-1].low > 0
     assert search(Exact(noise=0.5), value=[0, 1]).ended == "narrow enough"
 

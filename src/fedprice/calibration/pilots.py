@@ -102,8 +102,8 @@ def calibrate(
     repeats
         Runs of each pilot, 10 unless given; pilots of the same repeat share their random numbers.
     width
-        Of a search: the width of α's interval, relative to α, at which it is narrow enough; 0.5 by
-        default.
+        Of a search: the width of α's interval, relative to α, at which it is narrow enough; 1 by
+        default, from α / 2 to 3 α / 2.
     limit
         Of a search: the most repeats of a pilot; 80 by default.
     value

@@ -43,7 +43,8 @@ __all__ = [
     "why_alpha_does_not_matter",
 ]
 
-WIDTH, LIMIT = 0.5, 80
+WIDTH = 1.0  # an α wrong by half moves losses and spends by a few percent (docs/learning.md)
+LIMIT = 80
 ERROR = 0.05
 SCOUTS, SCOUTINGS, FIRST_LOOK = 5, 5, 10
 HIGHEST_LOW = 0.5  # of two pilots, one must be lower

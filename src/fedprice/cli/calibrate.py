@@ -42,7 +42,7 @@ def calibrate(
         float | None,
         typer.Option(
             metavar="W",
-            help="Search until the 95 % interval of α is at most W times α wide; 0.5 by default.",
+            help="Search until the 95 % interval of α is at most W times α wide; 1 by default.",
         ),
     ] = None,
     limit: Annotated[
