@@ -26,7 +26,7 @@ bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes
 bench-beliefs: $(VENV)/.installed-test  ## what not knowing costs, form by form; writes benchmarks/beliefs.{md,json}
 	$(BIN)/python -m benchmarks.beliefs
 
-bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
+bench-learning: $(VENV)/.installed-test $(VENV)/.installed-rivals  ## the engine against numpy and JAX; writes benchmarks/learning.{md,json}
 	$(BIN)/python -m benchmarks.learning
 
 bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes benchmarks/market.{md,json}
