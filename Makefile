@@ -32,7 +32,7 @@ bench-beliefs: $(VENV)/.installed-test  ## what not knowing costs, form by form;
 bench-impact: $(VENV)/.installed-test  ## norms of updates or of gradients: which order training (images from FEDPRICE_DATA or a download); writes benchmarks/impact.{md,json}
 	$(BIN)/python -m benchmarks.impact
 
-bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
+bench-learning: $(VENV)/.installed-test $(VENV)/.installed-rivals  ## the engine against numpy and JAX; writes benchmarks/learning.{md,json}
 	$(BIN)/python -m benchmarks.learning
 
 bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes benchmarks/market.{md,json}
