@@ -14,6 +14,7 @@ from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
 from fedprice.cli.data import data
 from fedprice.cli.example import example
+from fedprice.cli.explain import explain
 from fedprice.cli.flower import flower
 from fedprice.cli.frontier import frontier
 from fedprice.cli.ledger import ledger, verify
@@ -40,7 +41,7 @@ app = typer.Typer(
 )
 for command in (
     price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, verify,
-    reproduce, report, serve, example,
+    reproduce, report, serve, example, explain,
 ):  # fmt: skip
     app.command()(command)
 for of_ledger in (settle, request, withdraw, reverse, rotate):

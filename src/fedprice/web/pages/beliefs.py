@@ -39,7 +39,7 @@ from fedprice.web.paged_table import PagedTable, explain_heads
 from fedprice.web.post_asked import BELIEFS_FILE, BLOCKS, ROUGH_CELLS, PostAsked
 from fedprice.web.truth_panel import TruthPanel
 from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of, table_in
-from fedprice.web.words import MONEY
+from fedprice.words import MONEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,42 @@
+"""`fedprice explain`: what a word means."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Annotated
+
+import typer
+
+from fedprice.cli.console import stdout
+from fedprice.errors import InputError
+from fedprice.words import WORDS
+
+__all__ = ["explain"]
+
+
+def explain(
+    term: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TERM]", help="A word such as level, price or impact."),
+    ] = None,
+) -> None:
+    """Explain a word that fedprice uses; without one, list them all."""
+    if not term:
+        for word in WORDS:
+            stdout().print(word, markup=False)
+        return
+    asked = " ".join(" ".join(term).lower().replace("_", " ").replace("-", " ").split())
+    meaning = _meaning(asked)
+    if meaning is None:
+        near = get_close_matches(asked, WORDS, n=3)
+        hint = f"Did you mean {', '.join(near)}?" if near else "`fedprice explain` lists all words."
+        raise InputError(f"no explanation of {asked!r} is known. {hint}")
+    stdout().print(meaning, markup=False)
+
+
+def _meaning(asked: str) -> str | None:
+    """Return the explanation of a word, also in the plural."""
+    for word in (asked, asked.removesuffix("s"), f"{asked}s"):
+        if word in WORDS:
+            return WORDS[word]
+    return None
