@@ -36,8 +36,8 @@ def test_without_a_word_all_are_listed() -> None:
 
 def test_an_unknown_word_is_refused_with_a_suggestion() -> None:
     with pytest.raises(
-        InputError, match=r"no explanation of 'levle' is known\. Did you mean level"
+        InputError, match=r"no explanation of 'levle' is known\. Did you mean 'level'"
     ):
         said("levle")
-    with pytest.raises(InputError, match="`fedprice explain` lists all words"):
+    with pytest.raises(InputError, match="Choose from 'absence'"):
         said("xyzzy")

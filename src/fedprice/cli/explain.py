@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Annotated
 
 import typer
 
 from fedprice.cli.console import stdout
-from fedprice.errors import InputError
+from fedprice.errors import InputError, nearest
 from fedprice.words import WORDS
 
 __all__ = ["explain"]
@@ -28,9 +27,7 @@ def explain(
     asked = " ".join(" ".join(term).lower().replace("_", " ").replace("-", " ").split())
     meaning = _meaning(asked)
     if meaning is None:
-        near = get_close_matches(asked, WORDS, n=3)
-        hint = f"Did you mean {', '.join(near)}?" if near else "`fedprice explain` lists all words."
-        raise InputError(f"no explanation of {asked!r} is known. {hint}")
+        raise InputError(f"no explanation of {asked!r} is known. {nearest(asked, WORDS)}")
     stdout().print(meaning, markup=False)
 
 
