@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-stability bench-web clean docs release
+.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-rivals bench-stability bench-web clean docs release
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -23,10 +23,16 @@ test-slow: $(VENV)/.installed-test  ## real deployments and their faults: minute
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python -m benchmarks.pricing
 
+bench-rivals: $(VENV)/.installed-test  ## the equilibrium beside auctions, Shapley payments, sampling, contracts and tariffs; writes benchmarks/rivals.{md,json}
+	$(BIN)/python -m benchmarks.rivals
+
 bench-beliefs: $(VENV)/.installed-test  ## what not knowing costs, form by form; writes benchmarks/beliefs.{md,json}
 	$(BIN)/python -m benchmarks.beliefs
 
-bench-learning: $(VENV)/.installed-test  ## the engine against numpy (and JAX if installed); writes benchmarks/learning.{md,json}
+bench-impact: $(VENV)/.installed-test  ## norms of updates or of gradients: which order training (images from FEDPRICE_DATA or a download); writes benchmarks/impact.{md,json}
+	$(BIN)/python -m benchmarks.impact
+
+bench-learning: $(VENV)/.installed-test $(VENV)/.installed-rivals  ## the engine against numpy and JAX; writes benchmarks/learning.{md,json}
 	$(BIN)/python -m benchmarks.learning
 
 bench-market: $(VENV)/.installed-test  ## kills, damage, cheaters, speed; writes benchmarks/market.{md,json}

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,13 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
+def both_clocks(work: Callable[[], Any]) -> tuple[float, float]:
+    """Return how long some work takes, and how much processor time."""
+    used, start = time.process_time(), time.perf_counter()
+    work()
+    return time.perf_counter() - start, time.process_time() - used
+
+
 def coins(result: dict[str, Any]) -> list[Row]:
     """Draw a million coins on one core, against a plain call of HMAC each."""
     key = coin_key(bytes(32), bytes(range(32)), bytes(32))
@@ -83,7 +91,12 @@ def coins(result: dict[str, Any]) -> list[Row]:
 
 
 def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
-    """Record rounds of 10,000 joiners, against bare inserts of the same postings."""
+    """Record rounds of 10,000 joiners, against bare inserts of the same postings.
+
+    The ratio is one of processor time, which hardly depends on what else the machine does: waiting
+    for the disk, which would bring both sides closer together, does not count. The rate is one of
+    the clock on the wall. Every client has its own numbers, with as many digits as training gives.
+    """
     ledger = Ledger(str(folder / "rounds.db"))
     terms = {
         f"client-{i}": Terms(Tariff.flat(10**6 + i, LEVEL_ONE // 2), LEVEL_ONE // 2, 1 + i % 7)
@@ -92,12 +105,7 @@ def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
     ledger.deposit("treasury", 10**12, "all")
     ledger.open_unsigned("run", 10**11, terms, rounds=100)
     total = sum(own.samples for own in terms.values())
-    joined = {
-        name: Delivered(
-            "ab" * 32, repr(own.samples / total / 0.5), "0.123", "1.2", "0.1,0.2,0.3", "cd" * 64
-        )
-        for name, own in terms.items()
-    }
+    joined = delivered({name: repr(own.samples / total / 0.5) for name, own in terms.items()})
     bare = sqlite3.connect(folder / "bare.db", isolation_level=None)
     bare.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;")
     bare.execute("CREATE TABLE postings (entry INTEGER, line INTEGER, name TEXT, amount INTEGER)")
@@ -110,25 +118,49 @@ def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
 
     times, floors = [], []
     for r in range(60):  # in turn, so that what else the machine does slows down both
-        times.append(
-            seconds(lambda r=r: ledger.record_round("run", r, model="0" * 64, joined=joined))  # type: ignore[misc]
-        )
-        floors.append(seconds(lambda r=r: insert(r)))  # type: ignore[misc]
+        record = partial(ledger.record_round, "run", r, model="0" * 64, joined=joined)
+        times.append(both_clocks(record))
+        floors.append(both_clocks(partial(insert, r)))
     ledger.verify()
     ledger.close()
     bare.close()
-    taken, floor = statistics.median(times), statistics.median(floors)
-    ratio = statistics.median(ours / least for ours, least in zip(times, floors, strict=True))
+    wall, taken = (statistics.median(own) for own in zip(*times, strict=True))
+    bare_wall, floor = (statistics.median(own) for own in zip(*floors, strict=True))
+    ratio = statistics.median(
+        ours / least for (_, ours), (_, least) in zip(times, floors, strict=True)
+    )
     result["rounds"] = {
         "joiners": JOINERS,
-        "seconds": taken,
-        "bare_insert_seconds": floor,
+        "seconds": wall,
+        "bare_insert_seconds": bare_wall,
+        "processor_seconds": taken,
+        "bare_insert_processor_seconds": floor,
         "ratio": ratio,
     }
     return [
-        ("postings a second, rounds of 10,000 joiners", (JOINERS + 1) / taken, ">=", 50_000),
-        ("a round / bare inserts of its postings", ratio, "<=", 10),
+        ("postings a second, rounds of 10,000 joiners", (JOINERS + 1) / wall, ">=", 50_000),
+        ("a round / bare inserts of its postings, processor time", ratio, "<=", 10),
     ]
+
+
+def delivered(weights: dict[str, str]) -> dict[str, Delivered]:
+    """Return what is recorded of an accepted update of each client, by name."""
+    rng, size = np.random.default_rng(1), len(weights)
+    hashes, signatures = rng.bytes(32 * size).hex(), rng.bytes(64 * size).hex()
+    numbers = rng.random((size, 5))
+    return {
+        name: Delivered(
+            hashes[64 * i : 64 * (i + 1)],
+            weight,
+            repr(norm),
+            repr(gradient),
+            f"{first:.6g},{second:.6g},{third:.6g}",
+            signatures[128 * i : 128 * (i + 1)],
+        )
+        for i, ((name, weight), (norm, gradient, first, second, third)) in enumerate(
+            zip(weights.items(), numbers.tolist(), strict=True)
+        )
+    }
 
 
 def killed(result: dict[str, Any], folder: Path) -> list[Row]:
@@ -211,7 +243,7 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
             except FedpriceError as error:
                 stopped, message = r, str(error)
                 break
-        partial = ledger.rounds_done("run") != stopped
+        half_done = ledger.rounds_done("run") != stopped
         ledger.verify()
         ballast.unlink()
         for r in range(stopped, 50):
@@ -225,7 +257,7 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
     result["disk full"] = {"stopped in round": stopped, "said": message.partition(" ")[2]}
     return [
         ("disk full: rounds recorded before", stopped, ">=", 1),
-        ("disk full: partial rounds", partial, "<=", 0),
+        ("disk full: partial rounds", half_done, "<=", 0),
         ("disk full: unpaid after space returned", unpaid, "<=", 0),
     ]
 

@@ -34,9 +34,9 @@ SHOTS = (
     Shot("web-price-dark", "?budget=60", "of 60", scheme="dark"),
     Shot("web-price-narrow", "", "of 200", width=390, height=844),
     Shot("web-beliefs", "beliefs?form=blocks", "client 12", height=1320),
-    Shot("web-runs", "runs", "setup1"),
-    Shot("web-run", "runs/setup1-equilibrium-0", "verified"),
-    Shot("web-client", "client/1", "Statement"),
+    Shot("web-runs", "runs", "verified,", height=340),
+    Shot("web-run", "runs/setup1-equilibrium-0", "verified,"),
+    Shot("web-client", "client/1", "verified,"),
     Shot("web-results", "results", "Verdicts"),
 )
 

@@ -44,7 +44,7 @@ def test_lemma_2_bounds_the_exact_variance_of_a_round() -> None:
     levels = np.array([0.3, 0.9, 0.5, 0.2])
     for _ in range(20):
         updates = rng.normal(size=(4, 6))
-        updates *= (rate * steps * CLIENTS.grad_norm / np.linalg.norm(updates, axis=1))[:, None]
+        updates *= (rate * steps * CLIENTS.norm / np.linalg.norm(updates, axis=1))[:, None]
         full = CLIENTS.weight @ updates
         variance, mean = 0.0, np.zeros(6)
         for joined in itertools.product([0, 1], repeat=4):

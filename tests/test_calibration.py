@@ -10,20 +10,17 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from fedprice import InputError
+from fedprice import Clients, Game, InputError, solve
 from fedprice.arrays import Arrays
 from fedprice.bound import random_loss
-from fedprice.calibration import (
-    Calibration,
-    Fit,
-    Slope,
-    calibrate,
-    fit_alpha,
-    fit_slope,
-)
+from fedprice.calibration import Calibration, Fit, Slope, calibrate, usual_levels
+from fedprice.calibration.fits import fit_alpha, fit_slope
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
 from fedprice.experiments import SETUPS, setup_of
+from fedprice.experiments.cells import Store
+from fedprice.experiments.settings import Settings
+from fedprice.experiments.setup_study import begin
 from fedprice.learning import LogisticRegression, Task, Training, oracle
 from fedprice.learning.optimum import best_loss, own_optimum_losses
 from fedprice.learning.theory import theory_constants
@@ -94,14 +91,15 @@ def test_calibrates_a_small_federation() -> None:
     found = calibrate(task, repeats=6, checkpoints=(5, 10))
     assert 0 < found.interval[0] < found.alpha < found.interval[1]
     assert found.grad_norm_max is not None
-    assert (found.grad_norm <= found.grad_norm_max).all()
+    assert found.gradients is not None
+    assert (found.gradients.norm <= found.grad_norm_max).all()
     assert found.pilots.shape == (2, 2)
     assert (found.pilots[0] > found.pilots[1]).all()  # joining less hurts
     assert found.bound(100).alpha == found.alpha
     # β is what is left at the highest level: R (F_R − F*) − α A.
     weight = task.weight
     high = np.clip(weight, 0.3, 1.0)
-    spread = random_loss((weight * found.grad_norm) ** 2, high)
+    spread = random_loss((weight * found.updates.norm) ** 2, high)
     rounds = np.array([5, 10])
     left = rounds * (found.pilots[-1] - best_loss(task.federation)) - found.alpha * spread
     assert found.beta == pytest.approx(max(left.mean(), 0), rel=1e-3)
@@ -113,6 +111,35 @@ def test_calibrates_a_small_federation() -> None:
             calibrate(task, **change)
 
 
+def apart(count: int) -> Task:
+    """Return a task whose clients pull the model to places of their own."""
+    places = np.random.default_rng(count).normal(size=(count, 5))
+    return Task.of(
+        initial=[np.zeros(5)],
+        samples=[100] * count,
+        update=lambda model, client, round_, seed: [0.2 * (places[client] - model[0])],
+        evaluate=lambda model: {"loss": float(((model[0] - places) ** 2).sum(axis=1).mean())},
+    )
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+@pytest.mark.parametrize("given", [{}, {"repeats": 10}], ids=["search", "fixed"])
+def test_a_federation_of_few_clients_is_calibrated_by_default(
+    count: int, given: dict[str, int]
+) -> None:
+    found = calibrate(apart(count), **given)  # type: ignore[arg-type]
+    assert 0 < found.interval[0] < found.alpha < found.interval[1]
+    low, high = (np.clip(1 / count, q, 1.0) for q in usual_levels(np.full(count, 1 / count)))
+    assert (1 / low - 1) / (1 / high - 1) == pytest.approx((1 / 0.1 - 1) / (1 / 0.3 - 1))
+
+
+@pytest.mark.parametrize("given", [{}, {"repeats": 10}], ids=["search", "fixed"])
+def test_pilots_of_one_client_are_refused_with_a_remedy_that_helps(given: dict[str, int]) -> None:
+    task = LogisticRegression(synthetic(num_clients=1, samples=100), Training(local_steps=5))
+    with pytest.raises(InputError, match=r"the same ones, 1 or more; use a larger `max_weight`\.$"):
+        calibrate(task, **given)  # type: ignore[arg-type]
+
+
 def test_pilots_are_floored_and_share_their_coins(monkeypatch: pytest.MonkeyPatch) -> None:
     task = small_task()
     asked: list[tuple[np.ndarray, int]] = []
@@ -121,7 +148,7 @@ def test_pilots_are_floored_and_share_their_coins(monkeypatch: pytest.MonkeyPatc
         asked.extend(runs)
         return simulate_runs(task, runs, **rest)
 
-    monkeypatch.setattr("fedprice.calibration.simulate_runs", watch)
+    monkeypatch.setattr("fedprice.calibration.pilots.simulate_runs", watch)
     calibrate(task, repeats=6, checkpoints=(5, 10))
     low, high = asked[:6], asked[6:]
     assert [seed for _, seed in low] == [seed for _, seed in high]
@@ -235,15 +262,73 @@ def test_a_task_without_gradient_norms_is_priced_by_its_updates(by_updates: Cali
     assert by_updates.grad_norm_max is None
     assert by_updates.norms == "updates"
     assert by_updates.fit is by_updates.updates
-    assert (by_updates.grad_norm > 0).all()
+    assert (by_updates.updates.norm > 0).all()
     assert by_updates.beta == 0  # F* is not known
     assert 0 < by_updates.interval[0] < by_updates.alpha < by_updates.interval[1]
     clients = by_updates.clients(cost=1, value=0)
     assert list(clients.ids) == ["ann", "bob", "cid", "dora", "eve"]
-    assert np.array_equal(clients.grad_norm, by_updates.updates.norm)
+    assert clients.grad_norm is None
+    assert np.array_equal(clients.norm, by_updates.updates.norm)
     assert clients.samples is not None
     assert clients.samples.tolist() == [30, 10, 20, 20, 20]
     assert by_updates.to_frame().columns == ["client_id", "samples", "update_norm"]
+
+
+def test_impacts_are_made_of_updates_unless_the_papers_norms_are_asked_for(
+    measured: Calibration, by_updates: Calibration
+) -> None:
+    assert measured.gradients is not None
+    assert measured.norms == "updates"
+    assert (measured.alpha, measured.beta) == (measured.updates.alpha, measured.updates.beta)
+    paper = measured.with_impact("gradients")
+    assert paper.alpha == measured.gradients.alpha
+    assert "norms='gradients'" in repr(paper)
+    assert same(Calibration.from_json(paper.to_json()), paper)
+    assert paper.with_alpha(2.0).interval == (2.0, 2.0)
+    assert paper.with_alpha(2.0).updates is measured.updates
+    for one, norm, column in (
+        (measured, measured.updates.norm, "update_norm"),
+        (paper, measured.gradients.norm, "grad_norm"),
+    ):
+        clients = one.clients(cost=2, value=1)
+        game = Game(clients, bound=one.bound(100), budget=10)
+        assert game.impact == pytest.approx(one.alpha * (clients.weight * norm) ** 2 / 100)
+        frame = solve(game).to_frame()
+        assert {"update_norm", "grad_norm"} & set(frame.columns) == {column}
+        assert np.array_equal(frame[column], norm)
+        columns = clients.to_frame().columns
+        assert Clients.from_frame(frame.select(columns)).norms == one.norms  # read as written
+        again = measured.clients(cost=2, value=1, impact=one.norms)
+        bound = measured.bound(100, impact=one.norms)
+        assert np.array_equal(again.norm, norm)
+        assert bound.impact(again).tolist() == game.impact.tolist()
+    # An α and norms of different kinds do not go together.
+    with pytest.raises(InputError, match="fitted with the norms of updates, and the clients have"):
+        Game(paper.clients(cost=2, value=1), bound=measured.bound(100), budget=10)
+    for wrong in ("gradient", ""):
+        with pytest.raises(InputError, match="must be 'updates' or 'gradients'; got"):
+            measured.clients(cost=2, value=1, impact=wrong)
+    for ask in (by_updates.with_impact, lambda impact: by_updates.bound(5, impact=impact)):
+        with pytest.raises(InputError, match="goals knows no norms of gradients"):
+            ask("gradients")
+
+
+def test_a_file_of_before_the_choice_is_priced_by_updates(measured: Calibration) -> None:
+    content = json.loads(measured.with_impact("gradients").to_json())
+    del content["norms"]
+    assert Calibration.from_json(json.dumps(content)).norms == "updates"
+
+
+def test_the_reproduction_prices_with_the_papers_norms(tmp_path: Path) -> None:
+    settings = Settings(
+        setups=("setup1",), num_clients=6, local_steps=3, pilot_rounds=(5, 10), pilot_repeats=20
+    )
+    study = begin(settings, "setup1", None, Store(tmp_path), report=lambda _: None)
+    found, clients = study.calibration, study.game().clients
+    assert found.gradients is not None
+    assert clients.grad_norm is not None
+    assert np.array_equal(clients.grad_norm, found.gradients.norm)
+    assert study.game().bound.alpha == found.gradients.alpha
 
 
 def test_both_fits_explain_the_pilots_alike(measured: Calibration) -> None:
@@ -323,8 +408,8 @@ def test_damaged_files_get_one_clear_line(measured: Calibration, tmp_path: Path)
     path = tmp_path / "calibration.json"
     whole = json.loads(measured.to_json())
     bad: list[str | bytes] = ["", "nonsense", "[]", "{}", "null", "3", b"\xff\xfe\x00", b"\x80"]
-    # Older files have no accuracy, and are read.
-    needed = [name for name in whole if name != "accuracy"]
+    # Older files have no accuracy, kind of norms or search, and are read.
+    needed = [name for name in whole if name not in ("accuracy", "norms", "search")]
     bad += [json.dumps({k: v for k, v in whole.items() if k != name}) for name in needed]
     bad += [
         json.dumps(damaged(whole, *where, to=to))
@@ -338,6 +423,10 @@ def test_damaged_files_get_one_clear_line(measured: Calibration, tmp_path: Path)
             (["updates", "beta"], -1),
             (["gradients"], []),
             (["gradients"], 3),
+            (["norms"], "losses"),
+            (["norms"], None),
+            (["search"], 3),
+            (["search"], {}),
             (["clients"], []),
             (["clients"], {}),
             (["clients", 0], None),
@@ -429,7 +518,7 @@ def test_the_slope_is_that_of_the_later_evaluations() -> None:
         return asked
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedprice.calibration.simulate_runs", watch)
+        patch.setattr("fedprice.calibration.pilots.simulate_runs", watch)
         found = calibrate(task, repeats=6, checkpoints=(5, 10))
     loss = np.array([history.loss[1:] for history in asked])
     accuracy = np.array([history.accuracy[1:] for history in asked])

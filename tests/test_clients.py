@@ -35,6 +35,27 @@ def test_weights_come_from_samples_or_are_given() -> None:
     assert given.samples is None
 
 
+def test_norms_are_of_gradients_or_of_updates(tmp_path: Path) -> None:
+    own = Clients(**columns(grad_norm=None, update_norm=[3.0, 5.0]))
+    assert (own.norms, own.norm.tolist(), own.grad_norm) == ("updates", [3.0, 5.0], None)
+    assert "update_norm" in own.to_frame().columns
+    assert "grad_norm" not in own.to_frame().columns
+    own.write(tmp_path / "clients.csv")
+    again = Clients.read(tmp_path / "clients.csv")
+    assert (again.norms, again.norm.tolist()) == ("updates", [3.0, 5.0])
+    assert replace(again, cost=2).norms == "updates"
+    back = again.with_norms([1, 2], "gradients")
+    assert (back.norms, back.norm.tolist(), back.update_norm) == ("gradients", [1.0, 2.0], None)
+    for change in ({"grad_norm": None}, {"update_norm": 1.0}):
+        with pytest.raises(InputError, match="either `grad_norm` or `update_norm`, one of the two"):
+            Clients(**columns(**change))
+    with pytest.raises(InputError, match="`update_norm` must be a finite number, at least 0; got"):
+        Clients(**columns(grad_norm=None, update_norm=[1.0, -1.0]))
+    both = back.to_frame().with_columns(pl.lit(1.0).alias("update_norm"))
+    with pytest.raises(InputError, match="either a column 'grad_norm' or a column 'update_norm'"):
+        Clients.from_frame(both)
+
+
 @pytest.mark.parametrize("name", ["samples", "grad_norm", "cost", "value", "level_min"])
 def test_what_the_caller_writes_into_its_array_later_changes_nothing(name: str) -> None:
     given = np.array([0.25, 0.75])

@@ -63,7 +63,7 @@ def test_columns_of_pandas_of_many_types() -> None:
     clients = Clients.from_frame(frame)
     assert clients.ids.tolist() == ["x", "y"]
     assert clients.cost.tolist() == [4, 5.5]
-    assert clients.grad_norm.tolist() == [1, 2]
+    assert clients.norm.tolist() == [1, 2]
     assert Clients.from_frame(frame.assign(client_id=[8, 9])).ids.tolist() == ["8", "9"]
     assert Clients.from_frame(frame.assign(client_id=[8, "b"])).ids.tolist() == ["8", "b"]
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fedprice.beliefs.revealed import reveal
     from fedprice.calibration import Calibration, calibrate
     from fedprice.data.federation import Federation
+    from fedprice.experiments.own_study import study
     from fedprice.learning.logistic import LogisticRegression
     from fedprice.learning.task import Task
     from fedprice.learning.training import Training
@@ -66,6 +67,7 @@ _LATER = {
     "reveal": "fedprice.beliefs.revealed",
     "simulate": "fedprice.rounds.simulation",
     "simulate_market": "fedprice.market.simulation",
+    "study": "fedprice.experiments.own_study",
 }
 
 __all__ = [
@@ -105,6 +107,7 @@ __all__ = [
     "simulate",
     "simulate_market",
     "solve",
+    "study",
     "utilities",
 ]
 

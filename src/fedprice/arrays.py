@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
+    "LARGE",
     "NORMAL_95",
     "Arrays",
     "BoolArray",
@@ -21,6 +22,7 @@ __all__ = [
     "IntArray",
     "State",
     "at_once",
+    "each_meanwhile",
     "in_parts",
 ]
 
@@ -56,6 +58,27 @@ def in_parts(size: int, work: Callable[[slice], _T], *, each: int = 1) -> list[_
 def at_once(items: Sequence[_S], work: Callable[[_S], _T]) -> list[_T]:
     """Return what a function gives for each item; several cores share the items."""
     return list(_threads().map(work, items)) if len(items) > 1 else [work(own) for own in items]
+
+
+def each_meanwhile(items: Iterable[_S], work: Callable[[_S], object], *, large: bool) -> None:
+    """Call a function for each item, one after the other; if large, while the next one is made.
+
+    At most one item is worked on while another one is being made.
+    """
+    if not large:
+        for item in items:
+            work(item)
+            del item  # it may be large, and the next one is not there yet
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="fedprice") as worker:
+        last: Future[object] | None = None
+        for item in items:
+            if last is not None:
+                last.result()
+            last = worker.submit(work, item)
+            del item
+        if last is not None:
+            last.result()
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,7 @@ Randomized Client Participation." ICDCS 2023.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -42,6 +42,9 @@ class Bound:
         R ≥ 1, the number of training rounds.
     beta
         β ≥ 0: the part of the bound that full participation leaves. It moves no price.
+    norms
+        The norms that α was fitted with, "gradients" or "updates", where that is known: clients
+        with norms of the other kind are then refused.
 
     Examples
     --------
@@ -57,6 +60,7 @@ class Bound:
     alpha: float
     rounds: int
     beta: float = 0.0
+    norms: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
@@ -68,6 +72,8 @@ class Bound:
         if not 1 <= rounds < np.inf or rounds != int(rounds):
             raise InputError(f"`rounds` must be a whole number, at least 1; got {self.rounds}.")
         object.__setattr__(self, "rounds", int(self.rounds))
+        if self.norms not in (None, "gradients", "updates"):
+            raise InputError(f"`norms` must be 'gradients' or 'updates'; got {self.norms!r}.")
 
     @classmethod
     def from_theory(
@@ -129,7 +135,7 @@ class Bound:
             sigma = np.array(np.nan)
         if not np.all((sigma >= 0) & np.isfinite(sigma)):
             raise InputError("`grad_std` must be finite numbers, at least 0.")
-        a, big_g = clients.weight, clients.grad_norm
+        a, big_g = clients.weight, _gradient_norms(clients)
         steps, mu = local_steps, convexity
         drift = np.sum(a**2 * sigma**2) + 8 * np.sum(a * big_g**2) * (steps - 1) ** 2  # A_0
         beta = (
@@ -140,9 +146,17 @@ class Bound:
         return cls(alpha=8 * smoothness * steps / mu**2, rounds=rounds, beta=float(beta))
 
     def impact(self, clients: Clients) -> FloatArray:
-        """Return k_n = α a_n² G_n² / R, shape (N,): the weight of 1/q_n in the bound."""
+        """Return k_n = α a_n² G_n² / R, shape (N,): the weight of 1/q_n in the bound.
+
+        Clients with norms of updates have D_n in the place of G_n.
+        """
+        if self.norms not in (None, clients.norms):
+            raise InputError(
+                f"α was fitted with the norms of {self.norms}, and the clients have norms of "
+                f"{clients.norms}; take both from a calibration with the same `impact`."
+            )
         with np.errstate(over="ignore"):  # `Game` refuses what is not finite
-            impact = clients.weight * clients.grad_norm
+            impact = clients.weight * clients.norm
             impact *= impact
             impact *= self.alpha / self.rounds
         return impact
@@ -170,9 +184,16 @@ class Bound:
         >>> bound.variance(clients, [0.5, 1.0], learning_rate=0.1, local_steps=10)
         1.0
         """
-        spread = (clients.weight * clients.grad_norm) ** 2
+        spread = (clients.weight * _gradient_norms(clients)) ** 2
         levels = np.asarray(levels, dtype=np.float64)
         return 4 * (learning_rate * local_steps) ** 2 * random_loss(spread, levels)
+
+
+def _gradient_norms(clients: Clients) -> FloatArray:
+    """Return G_n, which the theory's constants are made of; norms of updates will not do."""
+    if clients.grad_norm is None:
+        raise InputError("the theory needs `grad_norm`; the clients have norms of updates.")
+    return clients.grad_norm
 
 
 def random_loss(impact: FloatArray, levels: FloatArray) -> float:

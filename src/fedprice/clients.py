@@ -32,7 +32,8 @@ __all__ = ["LARGEST_WEIGHT", "WEIGHT_TOLERANCE", "Clients", "require_same"]
 
 _TYPE = ("cost", "value")  # what a server may not know
 _OPTIONAL = ("level_min", "level_max")
-_COLUMNS = ("client_id", "class", "samples", "weight", "grad_norm", *_TYPE, *_OPTIONAL)
+_NORMS = {"gradients": "grad_norm", "updates": "update_norm"}  # the column of each kind of norm
+_COLUMNS = ("client_id", "class", "samples", "weight", *_NORMS.values(), *_TYPE, *_OPTIONAL)
 
 LARGEST_WEIGHT = 1.0  # of an update, unless something else is said where runs are priced
 MOST_NAMED = 5  # clients in an error
@@ -51,6 +52,9 @@ class Clients:
         Instead of `samples`: the weights a_n ≥ 0 themselves, which sum to 1.
     grad_norm
         Bound G_n ≥ 0 on the norm of the client's stochastic gradient.
+    update_norm
+        Instead of `grad_norm`: the root mean square norm D_n ≥ 0 of the client's updates, which
+        takes the place of G_n in the bound (docs/theory.md, "Which norms").
     cost
         Cost c_n > 0 of joining every round; a level q costs c_n q^τ.
     value
@@ -65,10 +69,12 @@ class Clients:
     given_ids
         `ids` under the name of the attribute that keeps them, as `dataclasses.replace` passes it.
 
+    Notes
+    -----
     A scalar stands for all clients. Arrays are copied, unless they are read-only and own their
     data, and cannot be written afterwards: what was checked stays true.
     `dataclasses.replace(clients, cost=…)` returns clients that are checked like new ones; whoever
-    replaces `samples` sets `weight` to None, and the other way round.
+    replaces `samples` sets `weight` to None, and the other way round; likewise the norms.
 
     Examples
     --------
@@ -88,7 +94,8 @@ class Clients:
 
     samples: FloatArray | None
     weight: FloatArray
-    grad_norm: FloatArray
+    grad_norm: FloatArray | None
+    update_norm: FloatArray | None
     cost: FloatArray
     value: FloatArray
     level_min: FloatArray
@@ -101,7 +108,8 @@ class Clients:
         *,
         samples: npt.ArrayLike | None = None,
         weight: npt.ArrayLike | None = None,
-        grad_norm: npt.ArrayLike,
+        grad_norm: npt.ArrayLike | None = None,
+        update_norm: npt.ArrayLike | None = None,
         cost: npt.ArrayLike | None = None,
         value: npt.ArrayLike | None = None,
         level_min: npt.ArrayLike = 0.0,
@@ -121,6 +129,8 @@ class Clients:
                 f"`{share_name}` must have one entry per client, and at least one; "
                 f"got shape {share.shape}."
             )
+        if (grad_norm is None) == (update_norm is None):
+            raise InputError("give either `grad_norm` or `update_norm`, one of the two.")
         count = share.size
         chosen = given_ids if ids is None else ids
         names = None if chosen is None else _ids(chosen, count)
@@ -146,15 +156,17 @@ class Clients:
                     f"(client {who!r})."
                 )
 
-        values = {
-            "grad_norm": column("grad_norm", grad_norm),
+        given_norms = {"grad_norm": grad_norm, "update_norm": update_norm}
+        norms = {name: column(name, norm) for name, norm in given_norms.items() if norm is not None}
+        values = norms | {
             "cost": column("cost", np.nan if cost is None else cost),
             "value": column("value", np.nan if value is None else value),
             "level_min": column("level_min", level_min),
             "level_max": column("level_max", level_max),
         }
         check(share_name, share, lambda x: x >= 0, "a finite number, at least 0")
-        check("grad_norm", values["grad_norm"], lambda x: x >= 0, "a finite number, at least 0")
+        for name, norm in norms.items():
+            check(name, norm, lambda x: x >= 0, "a finite number, at least 0")
         if cost is not None and not _unknown(cost):
             check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
         if value is not None and not _unknown(value):
@@ -194,8 +206,9 @@ class Clients:
         for name, array in values.items():
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        if samples is None:
-            object.__setattr__(self, "samples", None)
+        for name in ("samples", *given_norms):
+            if name not in values:
+                object.__setattr__(self, name, None)
         object.__setattr__(self, "given_ids", names)
         object.__setattr__(self, "classes", None if classes is None else _classes(classes, count))
 
@@ -211,6 +224,30 @@ class Clients:
         if self.given_ids is not None:
             return self.given_ids
         return np.arange(1, len(self) + 1).astype(str).astype(object)
+
+    @property
+    def norms(self) -> str:
+        """Of what the norms are: "gradients" or "updates"."""
+        return "updates" if self.grad_norm is None else "gradients"
+
+    @property
+    def norm(self) -> FloatArray:
+        """`grad_norm` or `update_norm`, whichever is there, shape (N,)."""
+        norm = self.update_norm if self.grad_norm is None else self.grad_norm
+        assert norm is not None
+        return norm
+
+    def with_norms(self, norm: npt.ArrayLike, norms: str) -> Self:
+        """Return the same clients with other norms, of "gradients" or of "updates".
+
+        Examples
+        --------
+        >>> clients = Clients(samples=[1, 3], grad_norm=1, cost=1, value=0)
+        >>> clients.with_norms([2, 4], "updates").update_norm
+        array([2., 4.])
+        """
+        columns: dict[str, Any] = dict.fromkeys(_NORMS.values())
+        return replace(self, **columns | {_NORMS[norms]: norm})
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -271,8 +308,8 @@ class Clients:
     def from_frame(cls, frame: Any, *, types: bool = True) -> Self:
         """Return the clients of a dataframe: polars, pandas, pyarrow or any other.
 
-        The columns are `client_id`, `samples` or `weight`, `grad_norm`, `cost`, `value` and
-        optionally `class`, `level_min`, `level_max`, in any order and no others.
+        The columns are `client_id`, `samples` or `weight`, `grad_norm` or `update_norm`, `cost`,
+        `value` and optionally `class`, `level_min`, `level_max`, in any order and no others.
 
         Parameters
         ----------
@@ -295,11 +332,16 @@ class Clients:
                 raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
             if name not in _COLUMNS:
                 raise InputError(f"unknown column {name!r}. {nearest(name, _COLUMNS)}")
-        for name in ("client_id", "grad_norm", *(_TYPE if types else ())):
+        norm = "update_norm" if "update_norm" in frame.columns else "grad_norm"
+        for name in ("client_id", norm, *(_TYPE if types else ())):
             if name not in frame.columns:
                 raise InputError(
                     f"there is no column {name!r}; the columns are {', '.join(frame.columns)}."
                 )
+        if set(_NORMS.values()) <= set(frame.columns):
+            raise InputError(
+                "give either a column 'grad_norm' or a column 'update_norm', one of the two."
+            )
         if ("samples" in frame.columns) == ("weight" in frame.columns):
             raise InputError("give either a column 'samples' or a column 'weight', one of the two.")
         if frame.height == 0:
@@ -323,7 +365,7 @@ class Clients:
             if self.samples.max() < 2**53 and (self.samples == np.floor(self.samples)).all():
                 share = share.cast(pl.Int64)
         known = [name for name in _TYPE if name not in self.unknown]
-        names = ("grad_norm", *known, *_OPTIONAL)
+        names = (_NORMS[self.norms], *known, *_OPTIONAL)
         rest = [pl.Series(name, getattr(self, name)) for name in names]
         if self.classes is not None:
             rest.insert(0, pl.Series("class", self.classes, dtype=pl.String))

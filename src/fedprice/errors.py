@@ -107,7 +107,7 @@ def require(module: str, extra: str) -> ModuleType:
 def precision_error(what: str) -> InputError:
     """Return the error for numbers that floating point cannot bring together."""
     return InputError(
-        f"{what} lost its precision: cost, value, grad_norm, alpha and budget are too many orders "
+        f"{what} lost its precision: cost, value, norms, alpha and budget are too many orders "
         "of magnitude apart. Rescale them."
     )
 

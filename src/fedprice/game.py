@@ -79,7 +79,7 @@ class Game:
         tiny = np.finfo(np.float64).tiny
         underflow = self.impact.min() < tiny and ((self.impact > 0) & (self.impact < tiny)).any()
         if underflow or not np.isfinite(self.impact.sum()):
-            raise precision_error("the impact alpha · weight² · grad_norm² / rounds")
+            raise precision_error("the impact alpha · weight² · norm² / rounds")
         object.__setattr__(self, "budget", budget)
         object.__setattr__(self, "cost_exponent", exponent)
 

@@ -250,13 +250,14 @@ def best_steps(
     for i, (count, limit) in enumerate(zip(steps.tolist(), limits.tolist(), strict=True)):
         clients = Clients(
             samples=samples,
-            grad_norm=norms[i],
+            grad_norm=1.0,
             cost=limit * (costs["compute"] * count + costs["communication"]),
             value=value,
             ids=ids,
             level_min=level_min,
             level_max=level_max,
-        ).with_max_weight(max_weight)
+        )
+        clients = clients.with_norms(norms[i], measured[0].norms).with_max_weight(max_weight)
         bound = Bound(alpha=alpha[i], rounds=limit, beta=beta[i])
         game = Game(clients, bound=bound, budget=budget, cost_exponent=cost_exponent)
         for j, other in enumerate((alpha[i], low[i], high[i])):

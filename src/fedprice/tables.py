@@ -224,7 +224,7 @@ def csv_text(frame: pl.DataFrame) -> str:
     return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$1")).write_csv()
 
 
-def json_text(**parts: dict[str, Any] | pl.DataFrame) -> str:
+def json_text(**parts: dict[str, Any] | list[str] | pl.DataFrame) -> str:
     """Return one strict JSON object; numbers that are not finite become null.
 
     Examples
@@ -243,6 +243,8 @@ def json_text(**parts: dict[str, Any] | pl.DataFrame) -> str:
         if isinstance(part, pl.DataFrame):
             floats = pl.col(pl.Float64)
             text = part.with_columns(pl.when(floats.is_finite()).then(floats)).write_json()
+        elif isinstance(part, list):
+            text = json.dumps(part, ensure_ascii=False)
         else:
             finite = {
                 key: None if isinstance(value, float) and not math.isfinite(value) else value

@@ -99,7 +99,8 @@ HASH = re.compile(r"[0-9a-f]{64}\Z")
 _SIGNATURE = re.compile(r"[0-9a-f]{128}\Z")
 _NUMBER = r"[0-9]{1,25}(?:\.[0-9]{1,25})?(?:e[+-]?[0-9]{1,3})?"
 DECIMAL = re.compile(rf"{_NUMBER}\Z", re.ASCII)
-_DECIMAL_OR_NOTHING = re.compile(rf"(?:{_NUMBER})?\Z", re.ASCII)
+_DECIMALS = re.compile(rf"{_NUMBER},", re.ASCII)
+_DECIMALS_OR_NOTHING = re.compile(rf"(?:{_NUMBER})?,", re.ASCII)
 _HEXADECIMAL, _SKETCH = b"0123456789abcdef", b"-+.,0123456789e"  # what these are written in
 LONGEST_SKETCH = 120
 UNIT = re.compile(r"[A-Z][A-Z0-9]{0,11}\Z", re.ASCII)
@@ -306,11 +307,6 @@ class Client:
         """What it earns if it keeps its word, in micro-units; negative if it pays."""
         return tariff_payment(self.tariff, self.level)
 
-    @cached_property
-    def usual_weight(self) -> str:
-        """The weight of its update if it missed no heads since the last one, as an entry has it."""
-        return repr(self.share / self.counted)
-
     def fresh(self) -> Client:
         """Return the client as it was when its run was opened."""
         return replace(self, heads=0, joined=0, missed=0, refused=0, gap=0, paid=0)
@@ -344,6 +340,14 @@ class Run:
         return [
             (name, f"client:{name}", own) for name, own in self.clients.items() if own.payment > 0
         ]
+
+    @cached_property
+    def usual_weights(self) -> dict[str, str]:
+        """The weights of updates after which nobody missed heads, as entries have them.
+
+        Of the clients that can draw heads: their level is above 0.
+        """
+        return {n: repr(own.share / own.counted) for n, own in self.clients.items() if own.level}
 
     def advance(self, content: dict[str, Any]) -> None:
         """Take in a round: who drew heads, who delivered, and the model after it."""
@@ -923,12 +927,20 @@ class Books:
                 raise VerificationError(f"{client!r} signed no update.")
         pay: list[Posting] = []
         payees: list[Client] = []
+        done, rounds, spent = number + 1, run.rounds, 0
         for client, account, own in run.payees:
-            heads, came = own.heads + (client in drew), own.joined + (client in joined)
-            share = due(own.payment, run.rounds, number + 1, heads, came) - own.paid
+            heads, came = own.heads, own.joined
+            if client in drew:
+                heads += 1
+                came += client in joined
+            if came == heads:  # as `due` has it, without its call: there may be many
+                share = own.payment * done // rounds - own.paid
+            else:
+                share = due(own.payment, rounds, done, heads, came) - own.paid
             if share > 0:
                 pay.append((account, share))
                 payees.append(own)
+                spent += share
 
         def apply() -> None:
             run.advance(content)
@@ -940,7 +952,6 @@ class Books:
             run.updates |= updates
             self.coins += len(run.clients)
 
-        spent = sum(share for _, share in pay)
         return [(f"escrow:{name}", -spent), *pay] if pay else [], apply
 
     def _check_updates(
@@ -948,31 +959,32 @@ class Books:
     ) -> set[str]:
         """Check accepted updates: weights, norms, signatures, that none is a copy; return them."""
         new: set[str] = set()
-        clients, longest = run.clients, run.longest_gap
+        clients, usual = run.clients, run.usual_weights
+        if not joined.keys() <= usual.keys():
+            odd = next(client for client in joined if client not in usual)
+            raise VerificationError(f"{odd!r} has level 0, and draws no heads.")
         if not _are_updates(joined.values()):
             odd = next(client for client, own in joined.items() if not _are_updates([own]))
             raise VerificationError(f"the update of {odd!r} is none, or not finite.")
-        for client, (update, weight, norm, _, _, signature) in joined.items():
-            own = clients[client]
-            size = float(norm)
-            if not (own.level and size < INFINITY):
-                raise VerificationError(f"{client!r} has level 0, or an update that is not finite.")
-            expected = own.usual_weight
-            if own.gap:  # as `Run.weight` has it, without its calls: there may be many
-                expected = repr(own.share / (own.counted / min(own.gap + 1, longest)))
-            if weight != expected:
-                _fail(f"weight of {client!r}", expected, weight)
-            if size > own.norm_cap * (1 + 1e-5):
-                raise VerificationError(
-                    f"the update of {client!r} is above its cap of {own.norm_cap:.6g}."
-                )
-            if run.signed:
-                if update in run.updates or update in new:
-                    raise VerificationError(
-                        f"the update of {client!r} is a copy of an earlier one."
-                    )
-                new.add(update)
-                self._check_signature_of(run, name, number, client, update, signature)
+        found = [own[1] for own in joined.values()]
+        expected = [
+            repr(run.weight(client)) if clients[client].gap else usual[client] for client in joined
+        ]
+        if found != expected:
+            client, right, wrong = next(
+                own for own in zip(joined, expected, found, strict=True) if own[1] != own[2]
+            )
+            _fail(f"weight of {client!r}", right, wrong)
+        if not run.signed:
+            return new  # nobody signed a cap, either
+        for client, (update, _, norm, _, _, signature) in joined.items():
+            cap = clients[client].norm_cap
+            if float(norm) > cap * (1 + 1e-5):
+                raise VerificationError(f"the update of {client!r} is above its cap of {cap:.6g}.")
+            if update in run.updates or update in new:
+                raise VerificationError(f"the update of {client!r} is a copy of an earlier one.")
+            new.add(update)
+            self._check_signature_of(run, name, number, client, update, signature)
         return new
 
     def _check_signature_of(
@@ -1042,25 +1054,31 @@ def _are_updates(records: Collection[list[str]]) -> bool:
     A record holds hash, weight, norm, norm of gradients, sketch and signature. There may be many
     of them, and a look at each field of each would take most of the time of a round.
     """
-    hashes, norms, gradients, sketches, signatures = (
-        [own[at] for own in records] for at in (0, 2, 3, 4, 5)
-    )
+    if not records:
+        return True
+    hashes, _, norms, gradients, sketches, signatures = zip(*records, strict=True)
     return (
-        set(map(len, records)) <= {6}
-        and set(map(len, hashes)) <= {64}
+        set(map(len, hashes)) <= {64}
         and set(map(len, signatures)) <= {0, 128}
-        and max(map(len, sketches), default=0) <= LONGEST_SKETCH
+        and max(map(len, sketches)) <= LONGEST_SKETCH
         and _is_written_in(_HEXADECIMAL, hashes)
         and _is_written_in(_HEXADECIMAL, signatures)
         and _is_written_in(_SKETCH, sketches)
-        and all(map(DECIMAL.match, norms))
-        and all(map(_DECIMAL_OR_NOTHING.match, gradients))
-        and max(map(float, filter(None, gradients)), default=0.0) < INFINITY
+        and _are_finite(_DECIMALS, norms)
+        and _are_finite(_DECIMALS_OR_NOTHING, gradients)
     )
 
 
-def _is_written_in(characters: bytes, texts: list[str]) -> bool:
+def _is_written_in(characters: bytes, texts: Sequence[str]) -> bool:
     return not "".join(texts).encode().translate(None, characters)
+
+
+def _are_finite(form: re.Pattern[str], numbers: Sequence[str]) -> bool:
+    """Return whether all numbers have a form, which ends with a comma, and none is infinite."""
+    if form.subn("", ",".join(numbers) + ",") != ("", len(numbers)):
+        return False
+    # Without an exponent there are too few digits for that.
+    return max((float(own) for own in numbers if "e" in own), default=0.0) < INFINITY
 
 
 def _weigh(run: Run) -> None:
@@ -1104,7 +1122,10 @@ def head_text(ledger: str, number: int, hash_: str) -> str:
 
 def chained_hash(previous: str, number: int, content: str, postings: str) -> str:
     """Return the hash of an entry, from the canonical texts of its content and postings."""
-    return _sha(f"{previous}\n{number}\n{content}\n{postings}")
+    hashed = hashlib.sha256(f"{previous}\n{number}\n".encode())
+    hashed.update(content.encode())  # without a copy of it in between: it may be long
+    hashed.update(f"\n{postings}".encode())
+    return hashed.hexdigest()
 
 
 def check_export(path: str | Path, **checks: Any) -> Books:

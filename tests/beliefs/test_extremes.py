@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 import fedprice as fp
 from fedprice.arrays import FloatArray
@@ -12,7 +13,7 @@ from fedprice.beliefs import block_tariffs
 from fedprice.beliefs.answers import levels_at
 from fedprice.beliefs.evidence import Evidence
 from fedprice.beliefs.hulls import buy
-from fedprice.game import best_level
+from fedprice.game import best_level, price_at
 from fedprice.tariff import Tariffs
 
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
@@ -284,3 +285,81 @@ def test_clients_that_would_pay_almost_any_fee_are_charged_it() -> None:
         assert posted.certificate.dual <= least_lagrangian(posted) + 1e-12
         # The certificate is weak so far out, where loss and fees nearly cancel; the prices are not.
         assert posted.certificate.primal <= 1.005 * least_lagrangian(posted)
+
+
+FEES: dict[str, tuple[list[float], list[float], list[float], dict[str, float]]] = {
+    # costs, values, probabilities and options: the gap was 0.7, 0.17, 96, 0.4 and 4.
+    "a lottery over far fees": (
+        [0.27, 117, 0.026, 1.55], [283, 1278, 5.04, 76567], [0.25, 0.28, 0.34, 0.13],
+        {"alpha": 0.078, "budget": -1000, "tau": 3, "cap": 0.01},
+    ),
+    "income from one client": (
+        [185, 0.102, 0.123], [667, 310, 124], [0.04, 0.25, 0.71],
+        {"alpha": 3.155, "budget": -1000, "tau": 1.5, "cap": 0.5},
+    ),
+    "next to no budget": (
+        [6.94, 0.272, 5.92], [4575, 382521, 29.9], [0.3, 0.59, 0.11],
+        {"alpha": 0.644, "budget": 1e-6, "tau": 3, "cap": 1},
+    ),
+    "costs in millions": (
+        [1.877e6, 715], [21849, 2.99], [0.66, 0.34],
+        {"alpha": 58.7, "budget": 1e-6, "tau": 3, "cap": 1},
+    ),
+    "values from 2 to 16,000": (
+        [0.451, 0.0626, 886, 0.193], [1085, 9653, 16370, 2.05], [0.17, 0.42, 0.18, 0.23],
+        {"alpha": 0.055, "budget": 1e-6, "tau": 3, "cap": 0.5},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FEES)
+def test_weak_certificates_of_large_fees(case: str) -> None:
+    """Values that differ by orders of magnitude: fees far below the first grid, and their bound."""
+    cost, value, weight, own = FEES[case]
+    clients = fp.Clients(samples=[500, 90, 300], grad_norm=[4, 9, 0.5], level_max=own["cap"])
+    beliefs = fp.Beliefs(cost=cost, value=value, weight=weight)
+    posted = fp.post(
+        clients, beliefs, bound=fp.Bound(alpha=own["alpha"], rounds=1000), budget=own["budget"],
+        cost_exponent=own["tau"],
+    )  # fmt: skip
+    assert posted.certificate.gap < 5e-4
+    # No mixture of many prices is better than the bound: the linear program over them.
+    losses, spends, whose = [], [], []
+    one = beliefs.types[""]
+    for n, k in enumerate(posted.impact):
+        top = np.abs(price_at(np.array(own["cap"]), one.cost, one.value * k, own["tau"])).max()
+        fees, around = top * np.geomspace(1e-9, 1e6, 600), posted.prices[n] * np.linspace(0.9, 1.1)
+        prices = np.concatenate([-fees, top * np.geomspace(1e-9, 1, 300), around])
+        levels = best_level(prices[:, None], one.cost, one.value * k, own["tau"], own["cap"])
+        losses.append((k / levels) @ one.weight)
+        spends.append((prices[:, None] * levels) @ one.weight)
+        whose.append(np.full(prices.size, n))
+    loss, spend, who = map(np.concatenate, (losses, spends, whose))
+    scale = posted.certificate.primal
+    best = linprog(
+        loss / scale, spend[None], [own["budget"]],
+        (who == np.arange(len(clients))[:, None]).astype(float), np.ones(len(clients)),
+    )  # fmt: skip
+    assert best.status == 0
+    assert posted.certificate.dual <= best.fun * scale * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("seed", [0, 2, 5])
+def test_a_valley_between_two_points_of_the_grid_is_missed(seed: int) -> None:
+    """Costs 2 and 200: the best price of one client lay between 3 and a bump at 4, both on grid."""
+    costs = fp.Beliefs(cost=[2, 200], value=0, weight=[0.9, 0.1])
+    clients = fp.population(40, seed=seed)
+    posted = fp.post(clients, costs, bound=BOUND, budget=200, risk=0.05)
+    assert posted.certificate.gap < 1e-5
+
+
+def test_levels_that_underflow_close_to_linear_costs_raise_warnings() -> None:
+    """Warnings are errors in tests."""
+    clients = fp.Clients(samples=[900, 30], grad_norm=[20, 0.3])
+    how: dict[str, Any] = {"bound": BOUND, "cost_exponent": 1.01}
+    sure = fp.Beliefs(cost=7e6, value=0)
+    assert fp.post(clients, sure, budget=200, **how).expected_spend == pytest.approx(200)
+    # Who has the cost 40 joins fully, and is paid, long before the level of 1e6 is above 1e-300.
+    mixed = fp.Beliefs(cost=[1e6, 3e5, 40], value=[0, 9e5, 0])
+    with pytest.raises(fp.InputError, match=r"the least that they can cost is about \d{3}"):
+        fp.post(clients, mixed, budget=1, **how)

@@ -12,6 +12,7 @@ from fedprice import (
     Game,
     InputError,
     Outcome,
+    Scheme,
     Status,
     best_response,
     manipulability,
@@ -237,3 +238,42 @@ def test_reports_that_overflow_raise_no_warning() -> None:
     two = Clients(samples=[569, 550], grad_norm=[4.0, 2e150], cost=[0.03, 1e300], value=7e3)
     game = Game(two, bound=Bound(alpha=3.3, rounds=100), budget=60)
     assert np.isfinite(manipulability(game, 1e300).cost).all()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_scheme_asked_report_by_report_is_the_equilibrium_asked_at_once(committed: bool) -> None:
+    game = Game(population(6), bound=FORTY.bound, budget=40)
+    once = manipulability(game, committed=committed)
+    each = manipulability(game, committed=committed, scheme=Scheme("same", solve))
+    for name in ("cost", "value", "levels", "payments", "expected_loss"):
+        assert getattr(each, name) == pytest.approx(getattr(once, name), rel=1e-6), name
+    assert each.gain == pytest.approx(once.gain, abs=1e-6)
+    assert each.everybody.levels == pytest.approx(once.everybody.levels, rel=1e-6)
+
+
+@pytest.mark.parametrize("valued", [True, False])
+def test_nobody_gains_where_payments_are_thresholds(valued: bool) -> None:
+    clients = FORTY.clients if valued else replace(FORTY.clients, value=np.zeros(40))
+    game = replace(FORTY, clients=clients)
+    for name in ("proportional-share", "reputation-auction"):
+        assert manipulability(game, scheme=name).gain.max() == 0, name
+
+
+def test_first_price_and_contracts_leave_much_to_gain() -> None:
+    for name in ("multidimensional-auction", "contracts"):
+        assert manipulability(FORTY, scheme=name).gain.max() > 20, name
+
+
+def test_losers_of_an_auction_join_by_their_true_type() -> None:
+    """A liar that loses is not held to the level that a client of its report would join at."""
+    found = manipulability(FORTY, scheme="multidimensional-auction")
+    together = found.everybody
+    assert together.levels[together.levels < 1] == pytest.approx(
+        best_response(FORTY, 0.0)[together.levels < 1]
+    )
+
+
+def test_a_scheme_that_leaves_clients_out_has_no_finite_utility_to_lie_for() -> None:
+    clients = replace(FORTY.clients, value=np.where(np.arange(40) < 20, 0.0, 4000.0))
+    with pytest.raises(InputError, match=r"leaves out .* clients, so that the loss is infinite"):
+        manipulability(replace(FORTY, clients=clients), scheme="proportional-share")

@@ -115,7 +115,7 @@ def test_formulas_in_names_are_quoted_and_payments_are_not(run: Run, tmp_path: P
         ("price",),
         ("compare",),
         ("compare", "--scheme", "subset"),
-        ("frontier", "--budgets", "1:9:3"),
+        ("frontier", "--budgets", "200:400:3"),
     ],
 )
 def test_figures(

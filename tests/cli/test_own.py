@@ -1,6 +1,7 @@
 """A federation of one's own on the command line: calibrate, price, simulate and compare it."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,27 @@ def test_a_calibration_is_written_and_priced_with(run: Run, home: Path) -> None:
     assert (answer["summary"]["alpha"], answer["summary"]["norms"]) == (found.alpha, "updates")
 
 
+def test_calibrate_tells_how_it_searched_and_stops_early_where_values_are_equal(run: Run) -> None:
+    command = ("calibrate", "own.py:task", "--width", 1, "--limit", 20, "--max-weight", 4)
+    code, out, err = run(*command, "--format", "json")
+    assert code == 0, err
+    searched = json.loads(out)["search"]
+    assert (searched["width"], searched["limit"]) == (1.0, 20)
+    lines = err.splitlines()
+    assert len(lines) == len(searched["steps"]) > 1
+    for line, step in zip(lines, searched["steps"], strict=True):
+        assert line.startswith(f"{step['purpose']}: levels ")
+        assert line.endswith(step["said"])
+    Path("sellers.csv").write_text("client_id,cost,value\na,4,0\nb,5,0\nc,3,0\n")
+    code, out, err = run(*command, "--clients", "sellers.csv", "-o", "c.json")
+    assert code == 0, err
+    assert "all values are 0, so that prices do not depend on α" in err
+    assert "prices do not depend on α" in " ".join(out.split())
+    found = Calibration.read("c.json").search
+    assert found is not None
+    assert found.steps[-1].repeats <= searched["steps"][-1]["repeats"]
+
+
 def test_prices_at_the_ends_of_the_interval(run: Run) -> None:
     calibration().write("c.json")
     priced = ("price", "costs.csv", "--calibration", "c.json", "--budget", 3)
@@ -135,6 +157,27 @@ def test_prices_that_nobody_refuses_at_the_ends_of_the_interval(run: Run) -> Non
     out = run(*priced)[1]
     assert "Prices over α's interval" in out
     assert "would refuse" in out
+
+
+def test_every_command_prices_with_the_norms_that_are_asked_for(run: Run) -> None:
+    gradients = Fit(9.0, 8.0, 10.0, 0.0, np.array([3.0, 1.0, 1.0]))
+    both: dict[str, Any] = {"gradients": gradients, "grad_norm_max": gradients.norm}
+    calibration(**both).write("both.json")
+    calibration(**both).with_impact("gradients").write("paper.json")
+    common = ("costs.csv", "--format", "csv", "--calibration")
+    for command in (
+        ("price", "--budget", 3), ("compare", "--budget", 3), ("frontier", "--budgets=3:5:2"),
+        ("lies", "--budget", 3),
+    ):  # fmt: skip
+        usual = run(*command, *common, "both.json")
+        asked = run(*command, *common, "both.json", "--impact", "gradients")
+        assert (usual[0], asked[0]) == (0, 0), usual[2] + asked[2]
+        assert usual[1] != asked[1]
+        assert asked == run(*command, *common, "paper.json")
+        assert usual == run(*command, *common, "paper.json", "--impact", "updates")
+    rows = pl.read_csv(run("price", "--budget", 3, *common, "paper.json")[1].encode())
+    assert rows["grad_norm"].to_list() == [1.0, 3.0, 1.0]
+    assert "update_norm" not in rows.columns
 
 
 def test_lies_take_a_calibration(run: Run) -> None:
@@ -247,7 +290,9 @@ def test_a_data_file_is_simulated_as_a_market(run: Run) -> None:
 def test_a_broken_table_is_named_before_the_pilots(
     run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr("fedprice.cli.training.run_pilots", lambda *_: pytest.fail("pilots"))
+    import_module("fedprice.cli.app")  # else it would be first imported with what is patched here
+    patched = "fedprice.cli.training.run_pilots"
+    monkeypatch.setattr(patched, lambda *_, **__: pytest.fail("pilots"))
     Path("less.csv").write_text("client_id,cost,value\nc,3,0\n", encoding="utf-8")
     code, out, err = run(*command.split(), "less.csv")
     assert (code, out, err.count("\n")) == (2, "", 1)
@@ -255,7 +300,6 @@ def test_a_broken_table_is_named_before_the_pilots(
 
 
 def test_compare_calibrates_what_it_trains(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedprice.calibration.LEVELS", (0.1, 1.0))
     with Path("costs.csv").open() as file:
         monkeypatch.setattr("sys.stdin", file)
         code, out, err = run(
@@ -296,6 +340,7 @@ def test_alarms_go_to_stderr(run: Run) -> None:
     assert "the loss is" in err
 
 
+CALIBRATE = ["calibrate", "own.py:task"]
 SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"]
 
 
@@ -311,20 +356,35 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         (["calibrate", "none.csv"], "none.csv: No such file"),
         (["calibrate", "setup4"], "there is no setup 'setup4', nor a file or directory"),
         (["calibrate", "own.py:task", "--data", "x"], "--data is for setup2 and setup3; leave"),
-        (["calibrate", "own.py:task", "--batch", "3"], "--batch is for setups and data files"),
+        (["calibrate", "own.py:task", "--batch", "3"], "--batch is for setups, digits and data"),
         (["calibrate", "wards.csv", "--run-config", "a=1"], "--run-config is for Flower apps"),
         (["calibrate", "wards.csv", "--learning-rate=-1"], "--learning-rate must be above 0; got"),
         (["calibrate", "own.py:task", "--levels", "x"], "--levels must be numbers such as 0.1,0.3"),
         (["calibrate", "own.py:task", "--checkpoints", "1.5"], "--checkpoints must be numbers"),
         (["calibrate", "own.py:task", "--server-step", "adm"], "Did you mean 'adam'"),
         (["calibrate", "own.py:task", "--aggregator", "x"], "there is no aggregator 'x'"),
-        (["data", "show", "own.py:task"], "only a setup or a data file shows its data"),
+        (["data", "show", "own.py:task"], "only a setup, digits or a data file shows its data"),
         (["simulate", "own.py:task"], "says nothing about costs and values: give --clients"),
         (["simulate", "own.py:task", "--clients", "costs.csv"], "no budget of its own"),
         ([*SIMULATE, "--calibration", "none.json"], "cannot read none.json"),
         ([*SIMULATE, "--calibration", "costs.csv"], "this is not a calibration"),
         ([*SIMULATE, "--calibration", "other.json"], "with other clients or samples than task"),
         (["price", "costs.csv", "--alpha=1", "--calibration=c.json"], "one of the two"),
+        ([*CALIBRATE, "--levels=0.1,0.9", "--width=0.3"],
+         "--width is for the search, which --levels switches off"),
+        ([*CALIBRATE, "--repeats=4", "--clients=costs.csv"], "--clients is for the search"),
+        ([*CALIBRATE, "--width=0"], "`width` must be above 0"),
+        ([*CALIBRATE, "--limit=3"], "`limit` must be at least 10"),
+        ([*CALIBRATE, "--clients=less.csv"], "less.csv lacks clients 'a', 'b'"),
+        ([*CALIBRATE, "--impact=gradients", "--repeats=9", "--levels=0.1,1", "--max-weight=4"],
+         "knows no norms of gradients"),
+        (["price", "costs.csv", "--alpha=1", "--impact=updates"], "give --calibration FILE"),
+        (["frontier", "costs.csv", "--budgets=1:2:2", "--alpha=1", "--impact=gradients"],
+         "--impact chooses between the norms of a calibration"),
+        (["price", "costs.csv", "--calibration=c.json", "--impact=gradients"],
+         "goals knows no norms of gradients"),
+        ([*SIMULATE, "--calibration", "c.json", "--impact", "gradients"],
+         "goals knows no norms of gradients"),
         (["price", "more.csv", "--calibration=c.json"], "more.csv has client 'd', which the"),
         (["price", "less.csv", "--calibration=c.json"], "less.csv lacks clients 'a', 'b' of"),
         (["price", "full.csv", "--calibration=c.json"], "leave out the column 'samples'"),

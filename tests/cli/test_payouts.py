@@ -123,6 +123,26 @@ def test_nobody_is_paid_out_without_asking(run: Run, home: Path) -> None:
     assert balances(run)["client:alice"] == "5.000000"
 
 
+def test_what_was_reversed_is_not_said_to_be_recorded(run: Run, home: Path) -> None:
+    """Whoever repeated the command would pay out money that is in the account again."""
+    asked = ("ledger", "request", *ALICE, "--withdraw", 3, "--reference", "may", "-o", "r.json")
+    assert run(*asked)[0] == 0
+    before = balances(run)
+    for command, title in (
+        (("withdraw", "--request", "r.json"), "withdraw client:alice may"),
+        (("open", "market.db", "--deposit", 7, "--reference", "late"), "deposit treasury late"),
+    ):
+        assert run("ledger", *command, *KEY)[0] == 0
+        ledger = Ledger("market.db", create=False)
+        number = ledger.head().number
+        ledger.close()
+        assert run("ledger", "reverse", number, "--reason", "returned", *KEY)[0] == 0
+        code, _, err = run("ledger", *command, *KEY)
+        told = f"{title} was recorded as entry {number}, and reversed since; take another reference"
+        assert (code, told in err, err.count("\n")) == (5, True, 1)
+        assert balances(run) == before
+
+
 def test_a_deposit_is_undone_with_its_owners_signature(run: Run, home: Path) -> None:
     code, _, err = run("ledger", "reverse", 3, "--reason", "twice", *KEY)
     assert (code, "client:alice has to sign it" in err) == (5, True)

@@ -45,7 +45,7 @@ def test_post_shows_what_is_expected(run: Run, clients: Path) -> None:
         "posted prices, 10 clients",
         "one price per unit of level",
         f"50 ± {posted.spend_std:.4g} (standard deviation) of 50",
-        "with a probability of 50.0%",
+        f"with a probability of {posted.over_budget:.1%}",
         "Largest payees, in expectation",
         "Certificate: no lottery over prices",
         "times that of prices that know every cost and value",
@@ -70,12 +70,10 @@ def test_post_json_and_files(run: Run, clients: Path, beliefs: Path, tmp_path: P
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_post_with_risk_classes_and_without_lottery(run: Run, clients: Path, beliefs: Path) -> None:
+def test_post_with_risk_and_classes(run: Run, clients: Path, beliefs: Path) -> None:
     command = ("post", clients, "--beliefs", beliefs, *ALPHA, "--budget", 20)
-    assert "lottery  " in run(*command)[1]
-    assert "lottery  " not in run(*command, "--no-lottery")[1]
-    out = run(*command, "--risk", 0.05)[1]
-    assert "with a probability of 5.0%" in out
+    summary = json.loads(run(*command, "--risk", 0.05, "--format", "json")[1])["summary"]
+    assert 0.045 < summary["over_budget"] <= 0.05
     rows = json.loads(run(*command, "--classes", 2, "--format", "json")[1])["clients"]
     assert len({row["price"] for row in rows}) == 2
     assert {row["price_class"] for row in rows} == {1, 2}
@@ -269,12 +267,14 @@ def test_posted_in_a_notebook() -> None:
 def test_the_table_says_what_a_client_draws_by_lot(run: Run, tmp_path: Path) -> None:
     clients = table(tmp_path / "two.csv", "client_id,samples,grad_norm\na,10,3\nb,10,9\n")
     types = table(tmp_path / "types.csv", "cost,value,probability\n2,0,0.9\n200,0,0.1\n")
-    command = ("post", clients, "--beliefs", types, *ALPHA, "--budget=4", "--exponent=1.5")
+    command = ("post", clients, "--beliefs", types, *ALPHA, "--budget=3", "--exponent=1.5")
     rows = pl.read_csv(run(*command, "--format", "csv")[1].encode())
     drawn = rows.filter(pl.col("lottery_price").is_not_null())
     assert drawn.height == 1
     assert 0 < drawn["lottery_probability"].item() < 1
     assert drawn["lottery_price"].item() > 0
+    assert "lottery  " in run(*command)[1]
+    assert "lottery  " not in run(*command, "--no-lottery")[1]
     settled = pl.read_csv(run(*command, "--format", "csv", "--no-lottery")[1].encode())
     assert "lottery_price" not in settled.columns
 

@@ -126,10 +126,7 @@ def test_changed_code_does_not_go_on(run: Run, home: Path) -> None:
     assert changed == run(*arguments)[1]
 
 
-def test_the_pilots_are_not_run_twice(
-    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fedprice.calibration.LEVELS", (0.1, 1.0))
+def test_the_pilots_are_not_run_twice(run: Run, home: Path) -> None:
     arguments = (
         "simulate", "own.py:task", "--clients", "costs.csv", "--budget", 3, "--rounds", 50,
         "--seeds", 1, "--scheme", "uniform", "--format", "json", "--work", "kept",

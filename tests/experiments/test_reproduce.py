@@ -21,19 +21,21 @@ from scipy.stats import spearmanr
 from fedprice.errors import InputError
 from fedprice.experiments import cells as cells_module
 from fedprice.experiments.beyond import bound_points, losses_along, rank_correlation
-from fedprice.experiments.cells import compute
+from fedprice.experiments.cells import SetupSource, compute
 from fedprice.experiments.reproduce import gather, reproduce
 from fedprice.experiments.settings import Settings
-from fedprice.experiments.tables import all_tables, total_utility, utility_gain
-from fedprice.experiments.verdicts import all_claims
+from fedprice.experiments.setup_claims import all_claims
+from fedprice.experiments.setup_tables import all_tables
+from fedprice.experiments.tables import total_utility, utility_gain
+from fedprice.experiments.verdicts import Verdict
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
 from tests.conftest import Run
 
 TINY = Settings(
-    setups=("setup1",), seeds=5, rounds=200, local_steps=10, num_clients=8, pilot_repeats=8,
-    pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20, population_draws=5,
-    random_prices=20,
+    setups=("setup1",), seeds=5, most_seeds=5, rounds=200, local_steps=10, num_clients=8,
+    pilot_repeats=8, pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20,
+    population_draws=5, random_prices=20,
 )  # fmt: skip
 OWN = """
 import fedprice as fp
@@ -91,7 +93,14 @@ def test_everything_is_there(whole: Path) -> None:
     figures = {path.name for path in (whole / "figures").iterdir()}
     for key in ("verdicts", "table-i", "table-ii", "table-iii", "table-iv", "table-v"):
         assert {f"{key}.csv", f"{key}.md", f"{key}.tex"} <= tables
-    for key in ("fig-4-setup1", "fig-5", "fig-bias-setup1", "fig-bound"):
+    for key in (
+        "fig-prices-setup1",
+        "fig-4-setup1",
+        "fig-4-curves-setup1",
+        "fig-5",
+        "fig-bias-setup1",
+        "fig-bound",
+    ):
         assert {f"{key}.svg", f"{key}.png", f"{key}.pdf"} <= figures
     page = (whole / "results.md").read_text(encoding="utf-8")
     assert page.count("](figures/") == len(figures) / 3
@@ -193,13 +202,36 @@ def test_a_changed_setting_reruns_only_what_depends_on_it(whole: Path, place: Pa
     before = set((out / "cells").iterdir())
     own = place / "own.py"
     own.write_text(OWN, encoding="utf-8")
-    changed = Settings(**(vars(TINY) | {"seeds": 6, "schemes": (f"{own}:mine",)}))
+    changed = Settings(**(vars(TINY) | {"seeds": 6, "most_seeds": 6, "schemes": (f"{own}:mine",)}))
     found = reproduce(changed, out, workers=1)
     new = sorted(path.name for path in set((out / "cells").iterdir()) - before)
-    # One more seed of three schemes and of two means; six of `mine`.
-    assert len(new) == 3 + 2 + 6
+    # One more seed of five schemes, two means and two biased mechanisms; six of `mine`.
+    assert len(new) == 5 + 2 + 2 + 6
     assert sum("mine" in name for name in new) == 6
-    assert "mine" in found.results[0].schemes
+    assert "mine" in found.results[0].compared
+
+
+def test_seeds_are_added_only_where_a_verdict_is_open(whole: Path, place: Path) -> None:
+    out = place / "more"
+    shutil.copytree(whole, out)
+    told: list[str] = []
+    changed = Settings(**(vars(TINY) | {"most_seeds": 10}))
+    found = reproduce(changed, out, workers=2, report=told.append)
+    assert any(re.search("setup1: some verdicts are open; going on to 10 seeds", t) for t in told)
+    result = found.results[0]
+    claims = [claim for claim in all_claims(found.results) if claim.runs]
+    still = [claim for claim in claims if claim.verdict is Verdict.INCONCLUSIVE]
+    assert still
+    assert all(claim.seeds == 10 for claim in still)
+    assert result.seeds("uniform") == 10
+    assert result.seeds("uniform-published") == 5  # no claim is about it
+    # One look at 5 seeds and one at 10 share the 5 %; runs that began with 2 are looked at thrice.
+    assert result.error("equilibrium", "uniform") == pytest.approx(0.025)
+    assert result.error("equilibrium", "subset") == pytest.approx(0.05 / 3)
+    again = gather(out)
+    assert [c.ours for c in all_claims(again.results)] == [
+        c.ours for c in all_claims(found.results)
+    ]
 
 
 def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: Path) -> None:
@@ -207,8 +239,8 @@ def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: 
     own.write_text(OWN, encoding="utf-8")
     out = place / "changed"
     code, printed, _ = run(
-        "reproduce", "--settings", settings_file, "--out", out, "--seeds", 6, "--scheme",
-        f"{own}:mine", "--workers", 1,
+        "reproduce", "--settings", settings_file, "--out", out, "--seeds", 6, "--most-seeds", 6,
+        "--scheme", f"{own}:mine", "--workers", 1,
     )  # fmt: skip
     assert code == 0
     assert "report.html" in printed
@@ -231,7 +263,7 @@ def test_data_are_for_the_setups_that_take_them(monkeypatch: pytest.MonkeyPatch)
 
     def begin(_: Settings, name: str, data: str | None, *rest: object) -> SimpleNamespace:
         given[name] = data
-        return SimpleNamespace(cells=list)
+        return SimpleNamespace()
 
     module = import_module("fedprice.experiments.reproduce")
     monkeypatch.setattr(module, "begin", begin)
@@ -330,7 +362,7 @@ def test_names_that_something_else_has(whole: Path, place: Path, name: str) -> N
 
 
 def test_a_worker_with_other_code_is_refused(whole: Path) -> None:
-    cell = gather(whole).results[0].study.cells()[0]
+    cell = gather(whole).results[0].study.cells({})[0]
     with pytest.raises(InputError, match="a worker has other data or other code"):
         compute(cell, "0" * 64)
 
@@ -338,13 +370,15 @@ def test_a_worker_with_other_code_is_refused(whole: Path) -> None:
 def test_fingerprints_change_with_all_that_matters(
     whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cell = gather(whole).results[0].study.cells()[0]
+    cell = gather(whole).results[0].study.cells({})[0]
+    source = cell.source
+    assert isinstance(source, SetupSource)
     changed = [
         replace(cell, seed=9),
         replace(cell, levels=cell.levels * 0.99),
         replace(cell, aggregator="fedavg"),
-        replace(cell, num_clients=9, levels=np.ones(9)),
-        replace(cell, training=replace(cell.training, batch=8)),
+        replace(cell, source=replace(source, num_clients=9), levels=np.ones(9)),
+        replace(cell, source=replace(source, training=replace(source.training, batch=8))),
     ]
     prints = {cell.fingerprint(), *(other.fingerprint() for other in changed)}
     assert len(prints) == 6
@@ -353,7 +387,7 @@ def test_fingerprints_change_with_all_that_matters(
     monkeypatch.undo()
     clock = cell.settings["clock"]
     slower = replace(clock, compute=2 * clock.compute)
-    monkeypatch.setattr(cells_module, "_clock", lambda *_: slower)
+    monkeypatch.setattr(cells_module, "clock_of", lambda *_: slower)
     assert cell.fingerprint() not in prints
 
 
@@ -412,7 +446,7 @@ def browser() -> Iterator[object]:
         started.close()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (400, "light")])
+@pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (1300, "dark"), (390, "light")])
 def test_the_report_in_a_browser(browser: object, whole: Path, width: int, scheme: str) -> None:
     context = browser.new_context(  # type: ignore[attr-defined]
         viewport={"width": width, "height": 900}, color_scheme=scheme
@@ -429,8 +463,12 @@ def test_the_report_in_a_browser(browser: object, whole: Path, width: int, schem
         (whole / "report.html").as_uri()
     ]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if width == 1300:  # every table fits; on a phone it scrolls inside its box
+        wide = "e => e.scrollWidth > e.clientWidth && e.getAttribute('aria-labelledby')"
+        boxes = page.query_selector_all(".scroll")
+        assert [box.evaluate(wide) for box in boxes if box.evaluate(wide)] == []
     images = page.query_selector_all("figure img")
-    assert len(images) == 4
+    assert len(images) == 6
     for image in images:
         image.scroll_into_view_if_needed()
         assert image.is_visible()

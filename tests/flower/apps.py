@@ -40,7 +40,7 @@ def client_of(context: Context) -> Client:
         name=NAMES[n],
         key=simulation_key(f"client {NAMES[n]}"),
         samples=int(TASK.samples[n]),
-        grad_norm=float(clients.grad_norm[n]),
+        grad_norm=float(clients.norm[n]),
         cost=float(clients.cost[n]),
         value=float(clients.value[n]),
         most_payment=1e6,

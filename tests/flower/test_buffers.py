@@ -1,6 +1,7 @@
 """Buffers on Flower: running statistics, counters, masks. They are averaged, never stepped."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,6 +239,23 @@ def test_no_buffer_of_one_client_ends_the_run() -> None:
     ]
     assert refused
     assert all("a buffer is too large" in reason for reason in refused)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        [np.array([0.1, -0.0, np.inf, np.nan, 1e-45], np.float32), np.ones((2, 3), order="F")],
+        [np.array([0.1, 6e-8], np.float16), np.array(3.5)],
+        [np.ones(2, ">f4"), np.array([1, 1 << 62]), np.array([True, False])],
+        [],
+    ],
+)
+def test_a_model_in_its_own_types_is_what_64_bits_make_of_it(model: list[Any]) -> None:
+    layout = Layout.of(model, [array.dtype.kind != "f" for array in model])
+    there_and_back = layout.arrays(layout.flat(model), layout.flat_buffers(model))
+    for own, other, given in zip(layout.own(model), there_and_back, model, strict=True):
+        assert (own.dtype, own.shape, own.tobytes()) == (other.dtype, other.shape, other.tobytes())
+        assert not np.shares_memory(own, given)
 
 
 def test_a_model_of_nothing_but_buffers_is_refused() -> None:

@@ -39,7 +39,7 @@ def private(context: Context) -> Client:
 
 
 def profiles() -> list[Profile]:
-    norm = repr(float(CLIENTS.grad_norm[0]))
+    norm = repr(float(CLIENTS.norm[0]))
     samples = CLIENTS.samples
     assert samples is not None
     return [
@@ -71,7 +71,7 @@ def posted(
     **form: Any,
 ) -> fp.Posted:
     unknown = fp.Clients(
-        samples=CLIENTS.samples, grad_norm=CLIENTS.grad_norm, ids=CLIENTS.ids.tolist(),
+        samples=CLIENTS.samples, grad_norm=CLIENTS.norm, ids=CLIENTS.ids.tolist(),
         **known or {},
     )  # fmt: skip
     bound = fp.Bound(alpha=0.75, rounds=ROUNDS)

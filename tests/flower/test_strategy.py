@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from fedprice.flower import (
 )
 from fedprice.flower.deals import in_order
 from fedprice.flower.watch import Watch
-from fedprice.flower.wire import to_record
+from fedprice.flower.wire import hash_of_record, signed_fields, signed_of, to_record
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import SigningKey
@@ -218,22 +219,44 @@ def test_a_client_refuses_what_it_did_not_sign() -> None:
     sent = ours.configure_train(1, arrays, {}, grid)  # type: ignore[arg-type]
     node = next(m.metadata.dst_node_id for m in sent if tails(ours, m.metadata.dst_node_id))
     (call,) = (m for m in sent if m.metadata.dst_node_id == node)
+    known = dict(call.content.config_records["fedprice"])
+
+    def changed(name: str, **parts: bytes) -> dict[str, list[bytes]]:
+        return signed_fields(name, replace(signed_of(known, name), **parts))
+
     for change, reason in (
         ({"round": -1}, "no such round"),
         ({"round": tails(ours, node)[0]}, "shows tails"),
         ({"secret": bytes(32)}, "not the one it committed to"),
         ({"secret": "x"}, "not the one it committed to"),
-        ({"offer.key": bytes(32)}, "another key"),
-        ({"offer.content": b"{}"}, "signature"),
-        ({"commitment.signature": bytes(64)}, "signature"),
-        ({"commitment.content": b"x"}, "signature"),
+        ({"secret": [bytes(32)]}, "not the one it committed to"),
+        (changed("offer", key=bytes(32)), "another key"),
+        (changed("offer", content=b"{}"), "signature"),
+        (changed("commitment", signature=bytes(64)), "signature"),
+        (changed("commitment", content=b"x"), "signature"),
+        ({"commitment": [b"x"]}, "no signed commitment"),
+        ({"commitment": ["x", "y", "z"]}, "no signed commitment"),
+        ({"commitment": b"xyz"}, "no signed commitment"),
     ):
         content = RecordDict(dict(call.content))
-        record = dict(call.content.config_records["fedprice"]) | change
+        record = known | change
         content["fedprice"] = type(call.content.config_records["fedprice"])(record)
         (reply,) = grid.send_and_receive([Message(content, node, "train")])
         assert reply.has_error()
         assert reason in str(reply.error.reason)
+
+
+def test_updates_that_are_checked_meanwhile_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A large model is checked and added while the next client trains."""
+    found = []
+    for large in (1 << 60, 1):
+        monkeypatch.setattr("fedprice.flower.strategy.LARGE", large)
+        ledger = new_ledger()
+        result = strategy(ledger).start(InProcessGrid(client_app(), 4), initial(), ROUNDS)
+        found.append((ledger.head(), hash_of_record(result.arrays)))
+    assert found[0] == found[1]
 
 
 def tails(ours: PricedParticipation, node: int) -> list[int]:

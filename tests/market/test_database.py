@@ -368,6 +368,47 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.db", "notes.txt"]
 
 
+@pytest.mark.parametrize("form", ["{}", "sqlite:///{}", "sqlite:///file:{}?mode=rwc&uri=true"])
+def test_a_device_is_refused_and_keeps_its_permissions(tmp_path: Path, form: str) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o644)
+    link = tmp_path / "link"
+    link.symlink_to(pipe)
+    for name in (pipe, link):
+        before = pipe.stat().st_mode
+        with pytest.raises(InputError, match=f"{name} is not a regular file"):
+            Ledger(form.format(name))
+        assert pipe.stat().st_mode == before
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("sqlite:///{}?mode=ro", "of an SQLite URL.*'mode'"),
+        ("sqlite:///{}?timeout=0", "of an SQLite URL.*'timeout'"),
+        ("sqlite:///{}?foo=bar", "of an SQLite URL.*'foo'"),
+        ("sqlite:///{}?uri=false", "of an SQLite URL.*'uri'"),
+        ("sqlite:///file:{}?nolock=1&uri=true", "of an SQLite URL.*'nolock'"),
+        ("sqlite:///file:{}?vfs=unix-none&uri=true", "of an SQLite URL.*'vfs'"),
+        ("sqlite:///file:{}?immutable=1&uri=true", "of an SQLite URL.*'immutable'"),
+        ("sqlite:///file:{}?mode=memory&uri=true", "of an SQLite URL.*'mode'"),
+        ("sqlite:///file:{}?mode=ro&mode=rwc&uri=true", "of an SQLite URL.*'mode'"),
+        ("sqlite://host/{}", "not a valid database URL"),
+        ("sqlite://user:word@/{}", "not a valid database URL"),
+        ("{}\nmore", "printable"),
+        ("{}" + "x" * 300, "cannot open .*: File name too long"),
+    ],
+)
+def test_odd_sqlite_urls_are_refused_and_leave_nothing(
+    tmp_path: Path, url: str, message: str
+) -> None:
+    """Among them what would turn off locks, or what would be ignored."""
+    with pytest.raises(InputError, match=message) as found:
+        Ledger(url.format(tmp_path / "market.db"))
+    assert "\n" not in str(found.value)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("name", ["full", "locked", "readonly", "malformed"])
 def test_no_postgresql_there(tmp_path: Path, name: str) -> None:
     """Whatever the directory is called: a word in its name is no reason."""

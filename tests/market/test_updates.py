@@ -8,11 +8,14 @@ from hypothesis.extra.numpy import arrays as any_array
 
 from fedprice.market.messages import ModelSchema, RefusedError, SigningKey
 from fedprice.market.updates import (
+    PIECE,
     SLACK,
+    WIDTH,
     Accepted,
     NormRefusedError,
     Update,
     UpdateDesk,
+    _signs,
     arrays_hash,
     norm_cap,
     shown_grad_norm,
@@ -97,6 +100,26 @@ def test_what_is_a_copy_and_what_is_not(size: int, dtype: type) -> None:
     send([(update * (1 + 1e-4)).astype(dtype)], to=book)
     send([-update], to=book)
     send([update[::-1].copy()], to=book)
+
+
+@pytest.mark.parametrize(
+    "sizes", [[610], [1 << 16], [(1 << 16) + 1, 3], [(1 << 19) + 70_000, 1 << 16], [2_400_000], []]
+)
+def test_a_sketch_is_that_of_its_definition(sizes: list[int]) -> None:
+    """Signs by place, modulo 4,096, times signs by piece of 65,536 numbers, one at a time."""
+    rng = np.random.default_rng(6)
+    arrays = [rng.normal(size=size).astype(np.float32) for size in sizes]
+    pieces = [array[at : at + PIECE] for array in arrays for at in range(0, array.size, PIECE)]
+    places, by_piece = _signs("places", WIDTH), _signs("pieces", len(pieces))
+    numbers = np.concatenate([*pieces, np.zeros(0)]).astype(np.float64)
+    signs = []
+    for row, own in zip(places, by_piece, strict=True):
+        signed = [s * np.resize(row, p.size) for s, p in zip(own, pieces, strict=True)]
+        signs.append(np.concatenate([*signed, np.zeros(0)]))
+    norm = float(np.sqrt(numbers @ numbers))
+    expected = [norm, *(float(own @ numbers) / (norm or 1.0) for own in signs)]
+    found = [float(part) for part in sketch_of(arrays).sketch.split(",")]
+    assert found == pytest.approx(expected, rel=1e-8, abs=1e-12)
 
 
 def test_honest_updates_are_not_taken_for_copies() -> None:

@@ -80,7 +80,7 @@ def test_corollary_1(game: Game) -> None:
     best = optimal(game)
     inside = np.flatnonzero(best.interior)
     clients, threshold = game.clients, best.sign_threshold
-    product = clients.cost * clients.weight * clients.grad_norm
+    product = clients.cost * clients.weight * clients.norm
     for i in inside:
         for j in inside:
             if product[i] <= product[j] * (1 + 1e-9):

@@ -19,7 +19,7 @@ from fedprice import (
     best_response,
     solve,
 )
-from fedprice.pricing import find_scheme, find_schemes
+from fedprice.pricing import RIVALS, find_scheme, find_schemes
 from tests.games import games
 
 OWN = """
@@ -65,7 +65,7 @@ def example(budget: float = 20, **columns: object) -> Game:
     return Game(Clients(**given), bound=BOUND, budget=budget)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("scheme", EXACT)
+@pytest.mark.parametrize("scheme", [*EXACT, *RIVALS])
 @given(game=games())
 def test_conformance(scheme: str, game: Game) -> None:
     """What every scheme owes: levels in range, floors and budget kept or infeasible said."""

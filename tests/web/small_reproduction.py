@@ -16,8 +16,8 @@ TABLES = {
     "verdicts": (
         "Verdicts",
         "setup,claim,paper,ours,ours low,ours high,verdict\n"
-        "Setup 1,Proposed is sooner,0.787,0.9,0.8,0.999999,holds\n"
-        "Setup 1,Proposed varies less,smaller,1.2,,,inconclusive\n"
+        "Setup 1,The equilibrium is sooner,0.787,0.9,0.8,0.999999,holds\n"
+        "Setup 1,The equilibrium varies less,smaller,1.2,,,inconclusive\n"
         "Setup 1,Some clients pay,3,0,0,0,fails\n",
         "A claim says that a number lies on one side of a limit.",
     ),

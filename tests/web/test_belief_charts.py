@@ -18,8 +18,9 @@ import fedprice as fp
 from fedprice.beliefs.figures import hull_of
 from fedprice.errors import InputError
 from fedprice.tables import write_table
-from fedprice.web import belief_charts as charts
+from fedprice.web import belief_charts, offer_charts, truth_charts
 from fedprice.web.believed import Believed, forms_to_compare, tariff_frame
+from fedprice.web.chart_parts import MOST_POINTS
 from fedprice.web.post_asked import BELIEFS_FILE, ROUGH_CELLS, PostAsked
 from fedprice.web.served import Served
 from tests.cli.test_own import calibration
@@ -44,7 +45,7 @@ def lies() -> fp.Manipulability:
 
 def test_a_distribution_has_its_quartiles_and_nearly_all_clients() -> None:
     believed = ASKED.marginals(PLAIN)["cost"]
-    chart = charts.distribution_chart("cost", believed, None)
+    chart = belief_charts.distribution_chart("cost", believed, None)
     (line,) = chart["series"]
     assert sum(y for _, y in line["data"][:-1]) == pytest.approx(98.5, abs=0.1)
     marks = {mark["name"]: mark["xAxis"] for mark in line["markLine"]["data"]}
@@ -53,7 +54,7 @@ def test_a_distribution_has_its_quartiles_and_nearly_all_clients() -> None:
 
 
 def test_a_distribution_stands_beside_the_true_one() -> None:
-    chart = charts.distribution_chart("value", ASKED.marginals(TEN)["value"], TEN.value)
+    chart = belief_charts.distribution_chart("value", ASKED.marginals(TEN)["value"], TEN.value)
     names = [line["name"] for line in chart["series"]]
     assert names == ["believed", "in the table"]
     assert sum(y for _, y in chart["series"][1]["data"][:-1]) <= 100 + 1e-9
@@ -63,7 +64,7 @@ def test_a_distribution_stands_beside_the_true_one() -> None:
     "numbers", [[5.0], [5.0, 5.0, 5.0], [0.0], [1e-300, 1e300], [3.0, 4.0, 4.0, 4.0]]
 )
 def test_a_distribution_of_few_types_can_be_drawn(numbers: list[float]) -> None:
-    chart = charts.distribution_chart("cost", None, np.array(numbers))
+    chart = belief_charts.distribution_chart("cost", None, np.array(numbers))
     json.dumps(chart, allow_nan=False)
     if max(numbers) < 1e9:
         assert sum(y for _, y in chart["series"][0]["data"][:-1]) == pytest.approx(100)
@@ -82,17 +83,17 @@ def test_a_distribution_of_few_types_can_be_drawn(numbers: list[float]) -> None:
 def test_beliefs_of_every_kind_can_be_drawn(asked: PostAsked) -> None:
     alone = asked.marginals(TEN)
     for what in ("cost", "value"):
-        json.dumps(charts.distribution_chart(what, alone[what], TEN.cost), allow_nan=False)
+        json.dumps(belief_charts.distribution_chart(what, alone[what], TEN.cost), allow_nan=False)
     assert (alone["value"] is None) == (asked.form == "menu")
 
 
 def test_prices_and_levels_are_those_posted_and_carry_the_clients_names(posted: fp.Posted) -> None:
-    (series,) = charts.price_chart(posted, ["3"])["series"]
+    (series,) = offer_charts.price_chart(posted, ["3"])["series"]
     assert [point["name"] for point in series["data"]] == posted.clients.ids.tolist()
     prices = [point["value"][1] for point in series["data"]]
     assert prices == pytest.approx(posted.prices, rel=1e-5)
     assert [p["name"] for p in series["data"] if "symbolSize" in p] == ["3"]
-    spans = charts.level_chart(posted, [])["series"][1]["data"]
+    spans = offer_charts.level_chart(posted, [])["series"][1]["data"]
     for (_, low), (_, high), level in zip(
         spans[::3], spans[1::3], posted.moments.level, strict=True
     ):
@@ -101,50 +102,52 @@ def test_prices_and_levels_are_those_posted_and_carry_the_clients_names(posted: 
 
 def test_charts_are_thinned_on_the_server() -> None:
     many = PostAsked(budget=2000).post(fp.population(3000), cells=4)
-    (series,) = charts.price_chart(many, [])["series"]
-    assert len(series["data"]) <= charts.MOST_POINTS
-    assert len(charts.level_chart(many, [])["series"][1]["data"]) <= 3 * charts.MOST_POINTS
+    (series,) = offer_charts.price_chart(many, [])["series"]
+    assert len(series["data"]) <= MOST_POINTS
+    assert len(offer_charts.level_chart(many, [])["series"][1]["data"]) <= 3 * MOST_POINTS
 
 
 @pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
 def test_tariffs_end_at_what_the_largest_level_is_paid(form: str) -> None:
     found = PostAsked(budget=50, form=form, blocks=2).post(TEN, cells=6)
-    chosen = charts.some_clients(found)
-    paid = charts.payment_chart(found, [*chosen, "nobody"])["series"]
+    chosen = offer_charts.some_clients(found)
+    paid = offer_charts.payment_chart(found, [*chosen, "nobody"])["series"]
     assert [line["name"] for line in paid] == [f"client {name}" for name in chosen]
     n = TEN.ids.tolist().index(chosen[0])
     assert paid[0]["data"][-1][1] == pytest.approx(found.tariffs.end_payments[n, -1], rel=1e-5)
-    for chart in (charts.marginal_chart, charts.price_chart, charts.level_chart):
+    for chart in (offer_charts.marginal_chart, offer_charts.price_chart, offer_charts.level_chart):
         json.dumps(chart(found, chosen), allow_nan=False)
 
 
 def test_a_hull_lies_below_its_curve_and_touches_it_at_the_price(posted: fp.Posted) -> None:
-    name = charts.some_clients(posted)[0]
+    name = offer_charts.some_clients(posted)[0]
     hull = hull_of(posted, name)
-    chart = charts.hull_chart(hull)
+    chart = offer_charts.hull_chart(hull)
     names = [series["name"] for series in chart["series"]]
     assert names[:2] == ["lower hull", "one point per price"]
     x, y = chart["series"][-1]["data"][0]
     assert (x, y) == pytest.approx(hull.here, rel=1e-3)
-    least = min(y for _, y in charts.worth_chart(hull)["series"][0]["data"])
-    assert charts.worth_chart(hull)["series"][1]["data"][0][1] == pytest.approx(least, rel=1e-5)
+    least = min(y for _, y in offer_charts.worth_chart(hull)["series"][0]["data"])
+    assert offer_charts.worth_chart(hull)["series"][1]["data"][0][1] == pytest.approx(
+        least, rel=1e-5
+    )
 
 
 def test_information_has_a_bar_with_whiskers_per_form(posted: fp.Posted) -> None:
     found = posted.value_of_information(20)
-    chart = charts.information_chart({"one price": found})
+    chart = truth_charts.information_chart({"one price": found})
     assert chart["series"][0]["data"][0]["name"] == f"one price: {found.ratio:.2f}"
     low, high = chart["series"][1]["markLine"]["data"][0]
     assert low["coord"][0] < found.ratio < high["coord"][0]
 
 
 def test_lies_and_refusals_name_their_clients(lies: fp.Manipulability) -> None:
-    points = [p for s in charts.gain_chart(lies)["series"] for p in s["data"]]
+    points = [p for s in truth_charts.gain_chart(lies)["series"] for p in s["data"]]
     assert {p["name"] for p in points} == set(TEN.ids)
-    money = charts.money_chart(lies)
+    money = truth_charts.money_chart(lies)
     assert money["series"][0]["data"][0] == pytest.approx(lies.gain.max(), rel=1e-5)
     found = fp.refusals(lies.truth)
-    bars = charts.refusal_chart(found)
+    bars = truth_charts.refusal_chart(found)
     refusing = [z for z in bars["series"][0]["data"] if z is not None]
     assert len(refusing) == int(found.refuses.sum())
     json.dumps([money, bars], allow_nan=False)

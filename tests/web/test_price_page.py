@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
@@ -19,6 +21,7 @@ from fedprice.pricing.display import number
 from fedprice.words import WORDS
 from tests.cli.test_own import calibration
 from tests.web.conftest import Serving, card, card_of, serving_of, wait_for_card
+from tests.web.reverse_proxy import proxied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +31,15 @@ if TYPE_CHECKING:
 
 EXAMPLE = fp.population()
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
+TOKEN = "a-token-of-23-letters.."
+
+
+# Where the handle of a chart is, as soon as somebody listens to it.
+HANDLE = """own => {
+    const chart = getElement(own.slice(1))?.chart;
+    const handle = chart?.getZr().storage.getDisplayList().find(drawn => drawn.draggable);
+    return handle && !chart.isSilent('updateaxispointer') && [handle.x, handle.y];
+}"""
 
 
 def outcome(budget: float = 200, scheme: str = "equilibrium") -> fp.Outcome:
@@ -106,16 +118,13 @@ def test_dragging_the_budget_moves_the_cards(page: Page, example: Serving) -> No
 def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
+    expect(page.get_by_text("joiners per round")).to_be_visible()  # nothing moves any more
     chart = page.get_by_role("img", name="expected loss over the budget")
     chart.scroll_into_view_if_needed()
-    page.wait_for_timeout(400)
+    at = page.wait_for_function(HANDLE, arg=chart.get_attribute("id")).json_value()
     box = chart.bounding_box()
     assert box is not None
-    own = chart.get_attribute("id")
-    at = page.evaluate(
-        "own => getElement(own.slice(1)).chart.convertToPixel({xAxisIndex: 0}, 200)", own
-    )
-    x, y = box["x"] + at, box["y"] + box["height"] - 78 + 42
+    x, y = box["x"] + at[0], box["y"] + at[1]
     page.mouse.move(x, y)
     page.mouse.down()
     page.mouse.move(x + 120, y, steps=10)
@@ -124,6 +133,14 @@ def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, exampl
     assert asked > 300
     wait_for_card(page, "expected loss", number(outcome(asked).expected_loss))
     expect(page.locator("input[aria-label=budget]")).to_have_value(f"{asked:g}")
+
+
+def test_fees_that_nobody_would_pay_are_named(page: Page, example: Serving) -> None:
+    page.goto(f"{example.url}?budget=-100")
+    expect(page.get_by_text("Warning: client 7 and 2 more are to pay more")).to_be_visible()
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    expect(page.get_by_text("Warning:")).to_have_count(0, timeout=2000)
 
 
 def test_a_mouse_that_passes_over_the_frontier_moves_nothing(page: Page, example: Serving) -> None:
@@ -190,6 +207,8 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
     game = fp.Game(fp.population(12), bound=BOUND, budget=200)
     wait_for_card(page, "expected loss", number(fp.solve(game).expected_loss))
+    page.wait_for_function("location.search.includes('file=twelve.csv')")
+    link = page.url
     page.locator("input[type=file]").set_input_files(bad)
     alert = page.get_by_role("alert")
     expect(alert).to_contain_text(
@@ -201,6 +220,12 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     assert browser is not None
     other = browser.new_context().new_page()
     other.goto(example.url)
+    expect(other.get_by_text("Example: 40 clients")).to_be_visible()
+    # A link cannot show the same without the file, and says so.
+    other.goto(link)
+    expect(other.get_by_role("alert")).to_contain_text(
+        "This link was made with the file twelve.csv"
+    )
     expect(other.get_by_text("Example: 40 clients")).to_be_visible()
     other.context.close()
 
@@ -229,7 +254,7 @@ def test_exports_and_commands_are_what_is_shown(
     page.goto(example.url + "?budget=60&exponent=2.5&max_weight=1.5")
     wait_for_card(page, "spend", "60")
     expected = None
-    for kind in ("CSV", "PARQUET", "PNG", "SVG"):
+    for kind in ("CSV", "Parquet", "PNG", "SVG"):
         with page.expect_download() as wanted:
             page.get_by_role("button", name=kind, exact=True).click()
         path = tmp_path / wanted.value.suggested_filename
@@ -237,7 +262,7 @@ def test_exports_and_commands_are_what_is_shown(
         content = path.read_bytes()
         if kind == "CSV":
             expected = pl.read_csv(content)
-        elif kind == "PARQUET":
+        elif kind == "Parquet":
             assert pl.read_parquet(content)["price"].to_list() == expected["price"].to_list()  # type: ignore[index]
         else:
             assert content.startswith(b"\x89PNG") or b"<svg" in content[:500]
@@ -359,27 +384,36 @@ def test_the_table_sorts_searches_and_turns_on_the_server(page: Page, example: S
     )
 
 
-def test_pages_lie_below_a_root_path(
-    page: Page, serving: Callable[..., Serving], tmp_path: Path
+@pytest.mark.parametrize("takes_off", [True, False])
+def test_pages_lie_below_a_path_of_a_proxy(
+    page: Page, serving: Callable[..., Serving], tmp_path: Path, takes_off: bool
 ) -> None:
-    """Links, scripts, websockets and uploads keep the path below which a proxy shows the pages."""
+    """Links, scripts, websockets, uploads and the API, whether or not the proxy keeps the path."""
     outside: list[str] = []
-    page.on(
-        "request", lambda own: outside.append(own.url) if "/lab/fedprice/" not in own.url else None
-    )
-    started = serving("--root-path", "/lab/fedprice")
-    assert started.url.endswith("/lab/fedprice/")
-    page.goto(started.url)
-    wait_for_card(page, "spend", "200")
-    file = tmp_path / "twelve.csv"
-    fp.population(12).write(file)
-    page.locator("input[type=file]").set_input_files(file)
-    expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
-    page.get_by_role("link", name="Runs").click()
-    expect(page.get_by_text("No ledger is shown")).to_be_visible()
-    page.get_by_role("link", name="Price").click()
-    wait_for_card(page, "spend", "200")
-    assert page.request.get(f"{started.url}api/openapi.json").ok
+    listening = socket.create_server(("127.0.0.1", 0))
+    name = f"127.0.0.1:{listening.getsockname()[1]}"
+    below = f"http://{name}/lab/fedprice/"
+    page.on("request", lambda own: None if own.url.startswith(below) else outside.append(own.url))
+    started = serving("--root-path", "/lab/fedprice", "--name", name, "--token", TOKEN)
+    port = urlsplit(started.url).port
+    assert port is not None
+    with proxied(port, listening, "/lab/fedprice", takes_off=takes_off):
+        refused = page.request.get(below)
+        assert refused.status == 401  # the token is asked for behind a proxy, too
+        page.goto(f"{below}?token={TOKEN}&budget=60")
+        wait_for_card(page, "spend", "60")
+        assert TOKEN not in page.url
+        file = tmp_path / "twelve.csv"
+        fp.population(12).write(file)
+        page.locator("input[type=file]").set_input_files(file)
+        expect(page.get_by_text("twelve.csv: 12 clients")).to_be_visible()
+        page.locator("input[aria-label=budget]").fill("50")
+        wait_for_card(page, "spend", "50")
+        page.get_by_role("link", name="Runs").click()
+        expect(page.get_by_text("No ledger is shown")).to_be_visible()
+        page.get_by_role("link", name="Price").click()
+        wait_for_card(page, "spend", "200")
+        assert page.request.get(f"{below}api/openapi.json").ok
     assert not [url for url in outside if not url.startswith(("data:", "blob:"))]
 
 

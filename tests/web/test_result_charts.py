@@ -30,7 +30,7 @@ def test_verdicts_have_what_was_claimed_and_found(folder: Path) -> None:
     assert verdicts.note.startswith("A claim says")
     assert verdicts.columns == ["setup", "claim", "paper", "ours", "verdict"]
     first = verdicts.rows[0]
-    assert first[3].text == "0.9 (0.8 to 1)"
+    assert first[3].text == "0.90 (0.80 to 1.00)"
     assert first[3].number == 0.9
     assert first[4].text == "holds"
     assert verdicts.rows[1][2] == ("smaller", None)

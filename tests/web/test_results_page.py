@@ -30,8 +30,8 @@ def test_results_show_verdicts_tables_and_curves_of_the_chosen_seeds(
     url = serving("--results", write_small(tmp_path / "results")).url
     page.goto(f"{url}results")
     table = page.locator(".q-table").first
-    table.get_by_text("Proposed is sooner").wait_for()
-    assert table.get_by_text("0.9 (0.8 to 1)").is_visible()
+    table.get_by_text("The equilibrium is sooner").wait_for()
+    assert table.get_by_text("0.90 (0.80 to 1.00)").is_visible()
     assert page.locator('[aria-label="holds"] .fp-number').inner_text() == "1"
 
     # A seed that is switched off leaves the means, and the address.
@@ -45,7 +45,7 @@ def test_results_show_verdicts_tables_and_curves_of_the_chosen_seeds(
     odd = page.request.get(f"{url}results?off=²,{'9' * 5000}")
     assert odd.status == 200, "what is no number of a seed is ignored"
     page.goto(page.url)
-    table.get_by_text("Proposed is sooner").wait_for()
+    table.get_by_text("The equilibrium is sooner").wait_for()
     page.wait_for_function(f"same => JSON.stringify(({SERIES})()) === same", arg=_text(some))
     assert page.get_by_role("button", name="seed 1").get_attribute("aria-pressed") == "false"
 

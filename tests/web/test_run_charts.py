@@ -125,7 +125,8 @@ def test_rows_of_clients_are_what_the_ledger_shows(seen: RunSeen, ledger: Ledger
     }
     rows = client_frame(seen, Checked(1, 1, rounds=run.done, clients=counts))
     known, _ = clients_of(ledger, "run")
-    for name in ("client", "level", "heads", "joined", "missed", "refused"):
+    known = known.rename({"joined": "delivered"})
+    for name in ("client", "level", "heads", "delivered", "missed", "refused"):
         assert rows[name].to_list() == known[name].to_list()
     for name in ("agreed", "paid"):
         assert rows[name].to_list() == pytest.approx([float(x) for x in known[name]])

@@ -75,6 +75,7 @@ def test_a_live_run_appears_while_the_ledger_grows(
         record(ledger, "first", ledger.rounds_done("first"), done)
         wait_for_card(page, "rounds", str(done))
     wait_for_card(page, "loss", "0.05263")
+    expect(page.locator("th", has_text="agreed (CREDIT)")).to_be_visible()  # money has a unit
     expect(page.locator("td", has_text=re.compile("^bob$")).first).to_be_visible()
     ledger.settle("first")
     expect(part(page, "state")).to_have_text("settled")

@@ -64,7 +64,8 @@ def levels_at(
     levels *= base
     if not wanting.all():
         unpaid = np.maximum(price, 0.0) / (tau * cost)
-        levels = np.where(wanting, levels, unpaid ** (1 / (tau - 1)))
+        with np.errstate(over="ignore"):
+            levels = np.where(wanting, levels, unpaid ** (1 / (tau - 1)))
     # Close to τ = 1 an answer far above the cap may overflow, and then is not a number.
     return np.fmin(levels, level_max, out=levels)
 

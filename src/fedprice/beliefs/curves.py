@@ -69,12 +69,12 @@ class Lines(NamedTuple):
 
     def lowest(self, width: FloatArray) -> FloatArray:
         """Return the least value over each cell, before `bend` is taken off."""
-        back = self.right - self.rise * width
-        start, end = (
-            np.maximum(self.left, back),
-            np.maximum(self.left + self.fall * width, self.right),
-        )
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            back = self.right - self.rise * width
+            start, end = (
+                np.maximum(self.left, back),
+                np.maximum(self.left + self.fall * width, self.right),
+            )
             cross = (back - self.left) / (self.fall - self.rise)
             meet = self.left + self.fall * cross
         inside = (cross > 0) & (cross < width) & np.isfinite(meet)
@@ -118,7 +118,7 @@ class Curves:
         for part in self._parts(price):
             level, paid = self._answers(price[part], rows[part])
             spend[part] = price[part] * (paid @ self.types.weight)
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", over="ignore"):
                 loss[part] = self.impact[rows[part], None] * ((1 / level) @ self.types.weight)
         return spend, loss
 
@@ -131,7 +131,7 @@ class Curves:
             level, paid = (x[:, 0] for x in self._answers(price[part, None], some))
             payment = price[part, None] * paid
             mean = payment @ weight
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore", over="ignore"):
                 loss = self.impact[part] * ((1 / level) @ weight)
             found[:, part] = loss, mean, (payment - mean[:, None]) ** 2 @ weight, level @ weight
         return Moments(*found)
@@ -193,8 +193,10 @@ class Curves:
         """
         found = np.empty((6, left.size))
         ends = np.stack([left, right], axis=1)
-        for part in self._parts(ends):
-            found[:, part] = self._lines(ends[part], rows[part], reciprocal)
+        # Close to τ = 1 levels may underflow; see `Family.lowest`.
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            for part in self._parts(ends):
+                found[:, part] = self._lines(ends[part], rows[part], reciprocal)
         return Lines(*found)
 
     def _lines(self, ends: FloatArray, rows: IntArray, reciprocal: float) -> Lines:
@@ -230,12 +232,13 @@ class Curves:
             k * np.where(bent, x_slope[side], chord) + mu * np.where(reaches, along, pi_slope[side])
             for side in (0, 1)
         ]
-        smooth = np.where(bent | hollow, weight, 0.0)
+        # Close to τ = 1 a level may underflow at the left end: counted as if it changed.
+        smooth = np.where((bent | hollow) & (level[:, 0] > 0), weight, 0.0)
         # Who changes from one to the other: x falls and π rises.
         constant = np.sum((weight - smooth) * (k * x[1] + mu * pi[0]), axis=1)
         bend = self._bend(ends, rows, reciprocal, paid[:, 0])
         left, fall, right, rises = (
-            np.sum(smooth * y, axis=1)
+            np.sum(np.where(smooth > 0, smooth * y, 0.0), axis=1)
             for y in (k * x[0] + mu * pi[0], slopes[0], k * x[1] + mu * pi[1], slopes[1])
         )
         return Lines(bend, constant, left, fall, right, rises)

@@ -61,7 +61,7 @@ class Evidence:
     >>> posted = fp.post(clients, prior, bound=fp.Bound(alpha=3.3, rounds=1000), budget=20)
     >>> seen = Evidence.none(clients, prior).coins(posted, heads=[10, 5, 30], rounds=50)
     >>> seen.beliefs(own=True)
-    Beliefs(3 clients, types=2613, mean_cost=59.6109, mean_value=3214.18)
+    Beliefs(3 clients, types=2613, mean_cost=59.611, mean_value=3214.18)
     """
 
     clients: Clients

@@ -57,12 +57,33 @@ class Family:
                 np.add.at(total, rows, count[:, None] * part)
         return spend, loss
 
+    def row_at(self, row: int, price: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the total C and A of one row at prices of shape (M,)."""
+        spend, loss = np.zeros_like(price), np.zeros_like(price)
+        for curves, rows, count in zip(self.curves, self.rows, self.count, strict=True):
+            own = np.flatnonzero(rows == row)
+            if own.size:
+                c, a = curves.at(np.tile(price, (own.size, 1)), own)
+                spend += count[own] @ c
+                loss += count[own] @ a
+        return spend, loss
+
     def top(self) -> FloatArray:
         """Return the price at which every type of every client of a row is at its cap."""
         top = np.full(self.size, -np.inf)
         for curves, rows in zip(self.curves, self.rows, strict=True):
             np.maximum.at(top, rows, curves.cap_price())
         return top
+
+    @property
+    def exact(self) -> bool:
+        """Whether no client lies between nodes."""
+        return all(curves.ratio == 1 for curves in self.curves)
+
+    @cached_property
+    def types(self) -> int:
+        """The number of types in the largest set."""
+        return max(curves.types.cost.size for curves in self.curves)
 
     @cached_property
     def indifferent(self) -> BoolArray:
@@ -98,7 +119,11 @@ class Family:
                 np.add.at(sums, which, count[own] * part)
         lines = Lines(*total)
         lowest = lines.lowest(right - left)
-        return lowest, lowest - lines.bend
+        with np.errstate(invalid="ignore"):
+            found = lowest, lowest - lines.bend
+        # What is not a number, because levels underflow, bounds nothing.
+        first, second = (np.where(np.isnan(x), -np.inf, x) for x in found)
+        return first, second
 
     def tail(self, price: FloatArray, reciprocal: float) -> FloatArray:
         """Return a bound of A + μ C over all prices below negative ones, shape (rows,).

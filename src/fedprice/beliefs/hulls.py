@@ -102,7 +102,8 @@ def buy(spend: FloatArray, loss: FloatArray, budget: float) -> Purchase | None:
     if left < -1e-12 * abs(budget):
         return None
     price = spend[rows, after] - spend[rows, before]
-    slope = (loss[rows, before] - loss[rows, after]) / price
+    with np.errstate(over="ignore"):
+        slope = (loss[rows, before] - loss[rows, after]) / price
     order = np.argsort(-slope, kind="stable")
     paid = np.cumsum(price[order])
     bought = int(np.searchsorted(paid, left, side="right"))

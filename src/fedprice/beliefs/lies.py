@@ -3,13 +3,13 @@ r"""What clients gain by lying about their cost and value to a server that price
 Symbols: q level, P price, c cost, τ cost exponent, v value, k impact, B budget, t = 1/λ; a hat
 marks what is reported.
 
-The equilibrium takes costs and values as known. If they are reported instead, a client that reports
-(ĉ, v̂) is offered the price and the level of the game in which these are its cost and value. At a
-fixed t its payment and its level lie on the curve payment · q̂ = k (t − (τ+1) v̂) / τ, so that it is
-best to hide the value, and to claim a high cost: a seller (v = 0) within its limits that reports
-ρ times its cost has its surplus multiplied by (τ ρ^{1/(τ+1)} − ρ^{−τ/(τ+1)}) / (τ − 1), which is
-1.890 for ρ = τ = 2. The gain does not vanish in a large population, because each client has a price
-of its own.
+Schemes take costs and values as known. If they are reported instead, a client that reports (ĉ, v̂)
+gets what the scheme makes of the game in which these are its cost and value. Under the
+equilibrium, at a fixed t, its payment and its level lie on the curve
+payment · q̂ = k (t − (τ+1) v̂) / τ, so that it is best to hide the value, and to claim a high cost: a
+seller (v = 0) within its limits that reports ρ times its cost has its surplus multiplied by
+(τ ρ^{1/(τ+1)} − ρ^{−τ/(τ+1)}) / (τ − 1), which is 1.890 for ρ = τ = 2. The gain does not vanish in
+a large population, because each client has a price of its own.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.beliefs.reports import ReportSearch, Told
+from fedprice.beliefs.reports import ReportSearch, Told, held
 from fedprice.errors import InputError, number_like, precision_error
-from fedprice.pricing import Outcome, Status, solve
+from fedprice.game import best_response
+from fedprice.pricing import Outcome, Status, find_scheme
 from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray
     from fedprice.game import Game
+    from fedprice.pricing import Scheme
 
 __all__ = ["Manipulability", "manipulability"]
 
@@ -43,7 +45,7 @@ class Manipulability:
     Attributes
     ----------
     truth
-        The equilibrium when everybody tells the truth.
+        The outcome when everybody tells the truth.
     factor
         ρ: reported costs lie within [c/ρ, ρ c], reported values within [0, v].
     committed
@@ -175,7 +177,13 @@ class Manipulability:
         return draw_lies(self)
 
 
-def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -> Manipulability:
+def manipulability(
+    game: Game,
+    factor: float = 2.0,
+    *,
+    committed: bool = True,
+    scheme: str | Scheme = "equilibrium",
+) -> Manipulability:
     """Return what each client gains by its best report within [c/ρ, ρ c] × [0, v].
 
     Posted prices, menus and tariffs that do not depend on what a client says have gains of 0.
@@ -183,18 +191,22 @@ def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -
     Parameters
     ----------
     game
-        The game with the true costs and values; its equilibrium must be feasible.
+        The game with the true costs and values; its outcome must be feasible.
     factor
         ρ > 1, by which a reported cost may be off.
     committed
         True: the liar joins, and is paid, at the level that its report implies. False: it is
         offered the price that its report implies and then joins as often as suits it best, so that
-        the server may overspend.
+        the server may overspend. Who sold a level by contract delivers it in both cases, and who
+        lost an auction joins as suits it.
+    scheme
+        How the server prices: a name as for `solve`, or a `Scheme`.
 
     Notes
     -----
     A grid of 9 costs and 4 values per client, refined around its best point. The work grows with
-    the square of the number of clients: 40 take some 20 ms, 1,000 about 10 s.
+    the square of the number of clients: 40 take some 20 ms, 1,000 about 10 s. Under other schemes
+    than the equilibrium every report is priced for itself: 40 clients take some seconds.
 
     Examples
     --------
@@ -213,13 +225,19 @@ def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -
     rho = number_like("factor", factor)
     if not 1 < rho < np.inf:
         raise InputError(f"`factor` must be a finite number above 1; got {rho:g}.")
-    truth = solve(game)
+    rule = find_scheme(scheme) if isinstance(scheme, str) else scheme
+    truth = rule(game)
     if truth.status is Status.INFEASIBLE:
         raise InputError(
             f"`game` must be feasible: these clients need a budget of {truth.least_budget:.6g}; "
             f"got {game.budget:g}. Raise the budget or lower `level_min`."
         )
-    search = ReportSearch(truth, committed)
+    if not np.isfinite(truth.expected_loss) and game.clients.value.any():
+        raise InputError(
+            f"`scheme` {truth.scheme!r} leaves out {truth.left_out} clients, so that the loss is "
+            "infinite, and nobody who has a value can gain. Set all values to 0, or lift levels."
+        )
+    search = ReportSearch(truth, committed, None if rule.name == "equilibrium" else rule)
     with np.errstate(all="ignore"):  # reports that overflow are not finite, and are refused below
         told = search.tell(np.arange(len(game.clients)), game.clients.cost, game.clients.value)
         best = search.best(told, rho)
@@ -229,7 +247,8 @@ def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -
     lies = gain > 1e-12 * (np.abs(told.payment) + np.abs(told.utility - told.payment))
     best = Told(*(np.where(lies, lie, honest) for lie, honest in zip(best, told, strict=True)))
     reported = replace(game, clients=replace(game.clients, cost=best.cost, value=best.value))
-    together = solve(reported)
+    together = rule(reported)
+    answers = best_response(game, together.prices)
     return Manipulability(
         truth=truth,
         factor=rho,
@@ -245,7 +264,7 @@ def manipulability(game: Game, factor: float = 2.0, *, committed: bool = True) -
             game,
             together.prices,
             scheme="everybody lies",
-            levels=together.levels if committed else None,
+            levels=np.where(held(together, committed=committed), together.levels, answers),
         ),
     )
 

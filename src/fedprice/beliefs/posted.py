@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from fedprice.arrays import NORMAL_95
+from fedprice.beliefs.spending import spending
 from fedprice.errors import InputError
 from fedprice.game import Game, price_at
-from fedprice.pricing.outcome import Certificate, Outcome
-from fedprice.pricing.schemes import solve
+from fedprice.pricing.outcome import Certificate, Outcome, Status
+from fedprice.pricing.schemes import Scheme, solve
 from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
@@ -151,13 +151,18 @@ class Posted:
         """The standard deviation of the spend, where clients' types are independent."""
         return float(np.sqrt(self.moments.variance.sum()))
 
-    @property
+    @cached_property
     def over_budget(self) -> float:
-        """The probability that the spend exceeds the budget, by the normal distribution."""
-        excess, std = self.expected_spend - self.budget, self.spend_std
-        if not std:
-            return float(excess > 1e-12 * abs(self.budget))
-        return float(special.ndtr(excess / std))
+        """The probability that the spend exceeds the budget, where types are independent.
+
+        For more than 1,024 clients the spend counts as normally distributed.
+        """
+        types, own = self.beliefs.groups(self.clients)
+        spend = spending(
+            self.tariffs, self.impact, types, own, self.cost_exponent, moments=self.moments,
+            lottery=self.lottery, value=self.clients.value if self.form == "menu" else None,
+        )  # fmt: skip
+        return spend.above(self.budget)
 
     @property
     def prices(self) -> FloatArray:
@@ -219,6 +224,37 @@ class Posted:
             prices = tariffs.prices[:, 0]
         found = Outcome.from_prices(game, prices, scheme=f"posted {self.form}", levels=levels)
         return replace(found, posts_prices=self.form == "price")
+
+    def as_scheme(self, name: str | None = None, seed: int = 0) -> Scheme:
+        """Return a scheme that offers these tariffs to any game with the same number of clients.
+
+        Nothing in the game moves them, so that there is nothing to gain by a report.
+
+        Parameters
+        ----------
+        name
+            What the scheme is called; "posted FORM" by default.
+        seed
+            Draws the lottery, if there is one.
+
+        Examples
+        --------
+        >>> import fedprice as fp
+        >>> clients = fp.Clients(samples=[120, 900, 60], grad_norm=[1.2, 0.8, 2.0])
+        >>> beliefs = fp.Beliefs.exponential(cost=40, value=4000)
+        >>> posted = fp.post(clients, beliefs, bound=fp.Bound(alpha=3.3, rounds=1000), budget=20)
+        >>> game = posted.game(cost=[40, 55, 20], value=[0, 4000, 9000])
+        >>> fp.manipulability(game, scheme=posted.as_scheme()).gain.max()
+        np.float64(0.0)
+        """
+        tariffs = self.drawn(np.random.default_rng(seed))
+
+        def offered(game: Game) -> Outcome:
+            # The budget holds in expectation only, and floors cannot be promised.
+            found = self.answers(game, tariffs)
+            return replace(found, status=Status.FEASIBLE)
+
+        return Scheme(name or f"posted {self.form}", offered, posts_prices=self.form == "price")
 
     def floor_remedies(self, client: int) -> tuple[float, float, float]:
         """Return what would make every type in the beliefs meet a client's floor.

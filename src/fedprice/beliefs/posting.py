@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy import special
 
 from fedprice.beliefs.classes import price_classes
 from fedprice.beliefs.families import MANY, Population
 from fedprice.beliefs.posted import Lottery, Posted
-from fedprice.beliefs.prices import Search
+from fedprice.beliefs.prices import REFINEMENTS, WEAK, NoPriceError, Search
+from fedprice.beliefs.spending import SAME, spending
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.game import LARGEST_EXPONENT, price_at
 from fedprice.pricing.outcome import Certificate
 from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Beliefs, Types
     from fedprice.beliefs.curves import Moments
+    from fedprice.beliefs.spending import NormalSpend, Sums
     from fedprice.bound import Bound
     from fedprice.clients import Clients
 
 __all__ = ["FORMS", "post"]
 
 FORMS = ("price", "blocks", "tariff", "menu")
-FIXED_POINTS = 8  # steps towards a budget that is exceeded with a given probability only
-CLOSE = 1e-4  # to the quantile of the spend, in standard deviations
+RISK_STEPS = 24  # towards a budget that is exceeded with a given probability only
+CLOSE = 1e-3  # to the quantile of the spend, relative to its distance from the mean
 CORRECTIONS = 2  # of the budget, where clients are interpolated between nodes
 
 
@@ -72,8 +76,8 @@ def post(
     classes
         For "price": how many different prices there may be. Clients of a class get the same.
     risk
-        For "price": the probability at which the spend may exceed the budget, instead of the budget
-        in expectation; the spend then counts as normally distributed.
+        For "price": the probability at which the spend may exceed the budget, which then is more
+        than what is spent in expectation.
     lottery
         For "price": whether one client may draw between two prices, which is what the optimum needs
         at most. Without it that client gets one price in between that costs the same.
@@ -242,7 +246,8 @@ def _prices(
     def priced(planned: float, **options: int) -> _Found:
         found = search.post(planned, **options)
         rows, drawn = found.price, None
-        if found.row >= 0 and population.exact and grouped is None and lottery:
+        allowed = population.exact and grouped is None and lottery
+        if allowed and search.needs_lottery(found):
             who = np.concatenate(population.members)[found.row]
             drawn = Lottery(int(who), found.other, found.share)
         else:  # also where a row is many clients
@@ -256,34 +261,42 @@ def _prices(
             brought = _with_lottery(brought, population, price, drawn)
         return _Found(price, rows, brought, drawn, found.multiplier)
 
-    planned = aim = budget
-    found = priced(aim)
-    if risk is not None:
-        quantile = -float(special.ndtri(risk))
-        # Clients that have to be paid cannot cost less than 0; with the spend its deviation falls.
-        paid = bool(search.family.indifferent.all())
+    def spend(found: _Found) -> Sums | NormalSpend:
+        tariffs = Tariffs.flat(found.price, clients.level_max)
+        paid_at = np.where(found.price < 0, low_impact, impact)
+        return spending(
+            tariffs, paid_at, types, own, tau, moments=found.brought, lottery=found.drawn
+        )
 
-        def lowered(aim: float, before: float) -> float:
-            return max(aim, before / 4) if paid else aim
+    def best() -> tuple[_Found, float]:
+        """Return the best prices, and the expected spend that they were made for."""
+        planned = aim = budget
+        found = priced(aim)
+        if risk is not None:
+            # Clients that have to be paid cannot cost less than 0.
+            positive = bool(search.family.indifferent.all())
+            for turns in (1, REFINEMENTS):  # finer grids may move the quantile a little
+                at = partial(priced, refinements=turns)
+                found, aim = _risked(at, spend, budget, risk, aim, positive=positive)
+            planned = aim
+        if found.multiplier and not population.exact:
+            for _ in range(CORRECTIONS):  # interpolated clients do not meet the budget exactly
+                aim += planned - float(found.brought.spend.sum())
+                found = priced(aim, refinements=1)
+        return found, planned
 
-        for _ in range(FIXED_POINTS):
-            std = float(np.sqrt(found.brought.variance.sum()))
-            planned = aim = lowered(budget - quantile * std, planned)
-            found = priced(aim, refinements=1)
-        for _ in range(FIXED_POINTS):  # where the deviation jumps, there is no fixed point
-            std = float(np.sqrt(found.brought.variance.sum()))
-            excess = float(found.brought.spend.sum()) + quantile * std - budget
-            if excess <= CLOSE * std:
-                break
-            planned = aim = lowered(planned - 2 * excess, planned)
-            found = priced(aim, refinements=1)
-    if found.multiplier and not population.exact:
-        for _ in range(CORRECTIONS):  # interpolated clients do not meet the budget exactly
-            aim += planned - float(found.brought.spend.sum())
-            found = priced(aim, refinements=1)
+    def certificate() -> Certificate:
+        primal = float(found.brought.loss.sum())
+        return Certificate(primal, search.certified(found.multiplier, planned, primal))
+
+    found, planned = best()
+    certified = certificate()
+    if certified.gap > WEAK and population.exact:  # between nodes no bound is that close
+        search.densify()
+        found, planned = best()
+        certified = certificate()
     price, rows, brought, drawn, multiplier = found
-    dual = search.dual(multiplier, planned)
-    primal, worst = float(brought.loss.sum()), None
+    primal, worst = certified.primal, None
     if alpha_interval is not None:
         worst = primal - float(impact.sum()), float(brought.spend.sum())
         impact = bound.impact(clients)
@@ -303,12 +316,61 @@ def _prices(
         moments=brought,
         missed=_missed(tariffs, clients, impact, types, own, tau),
         multiplier=multiplier,
-        certificate=Certificate(primal, dual),
+        certificate=certified,
         planned=planned,
         lottery=drawn,
         classes=None if grouped is None else population.class_of(grouped),
         worst=worst,
     )
+
+
+def _risked(
+    priced: Callable[[float], _Found],
+    spend: Callable[[_Found], Sums | NormalSpend],
+    budget: float,
+    risk: float,
+    aim: float,
+    *,
+    positive: bool,
+) -> tuple[_Found, float]:
+    """Return the prices with the largest expected spend whose risk is kept, and that spend.
+
+    That is where the quantile of the spend equals the budget, unless the quantile jumps there, as
+    it may with few types; never more than the budget.
+
+    Parameters
+    ----------
+    priced, spend
+        The best prices for an expected spend, and how what they cost is distributed.
+    budget, risk
+        What is to be exceeded with which probability at most.
+    aim
+        The expected spend to start from.
+    positive
+        Whether only expected spends above 0 are possible.
+    """
+    low, high, best = -np.inf, np.inf, None
+    for _ in range(RISK_STEPS):
+        found = priced(aim)
+        quantile = spend(found).quantile(risk)
+        left = budget - quantile
+        if left >= -SAME * abs(budget):
+            low, best = aim, found
+            if aim == budget or left <= CLOSE * abs(quantile - aim):
+                break
+        else:
+            high = aim
+        aim = min(aim + left, budget)  # the quantile moves about as much as the expected spend
+        if not low < aim < high:
+            aim = (low + high) / 2 if np.isfinite(low) else high - 2 * abs(left)
+        if positive:
+            aim = max(aim, high / 4)
+    if best is None:
+        raise NoPriceError(
+            f"no posted prices were found that exceed a budget of {budget:g} with a probability "
+            f"of {risk:g} at most. Raise the budget or the risk."
+        )
+    return best, low
 
 
 def _with_lottery(

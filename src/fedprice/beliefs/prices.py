@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy import optimize
 
 from fedprice.beliefs.hulls import buy
 from fedprice.errors import InputError
@@ -30,14 +31,19 @@ if TYPE_CHECKING:
     from fedprice.beliefs.families import Family
     from fedprice.beliefs.hulls import Purchase
 
-__all__ = ["NoPriceError", "RowPrices", "Search"]
+__all__ = ["REFINEMENTS", "WEAK", "NoPriceError", "RowPrices", "Search"]
 
 POSITIVE, NEGATIVE = 40, 24  # prices of the first grid on either side of 0
 REFINEMENTS, BETWEEN = 6, 4  # rounds, and new prices per cell beside a price in use
-HAIR = 1e-9  # relative, of prices
+LARGE = 1e300
+HAIR = 1e-9  # relative, of prices and losses
 TOLERANCE = 3e-6  # of a row's bound in the certificate, relative to its loss
 HALVINGS = 40  # of the prices between which a lottery is settled
-MOST_CELLS = 256  # per row, before their bounds are taken as they are
+MOST_CELLS = 256  # per row with 1,024 types, before their bounds are taken as they are
+WEAK = 1e-5  # gap from which on other multipliers are tried for a better bound
+MULTIPLIERS = 16  # that are tried, at most
+FACTOR = 1.5  # by which they may differ
+DENSER = 6  # times as many prices, where the bound is still weak
 BEYOND = 4.0  # how many times as far as the grid reaches it is continued, if its end is in use
 FARTHER = 12  # times that it is, before prices are refined
 CONTINUED = 50  # times that a grid is continued before no price is said to meet the budget
@@ -104,7 +110,8 @@ class Search:
                     "value 0 join only if they are paid. Raise the budget above 0."
                 )
             self._add(self._beyond())
-        least = float(self.spend[:, 0].sum())
+        first = np.argmax(np.isfinite(self.loss), axis=1)  # below, somebody would not join at all
+        least = float(self.spend[np.arange(self.family.size), first].sum())
         raise NoPriceError(
             f"no posted prices meet a budget of {budget:g} in expectation: the least that they can "
             f"cost is about {round(least, 6):.6g}. Raise the budget"
@@ -143,6 +150,18 @@ class Search:
             np.concatenate([here + (beside - here) * steps for beside in (below, above)], axis=1)
         )
 
+    def densify(self) -> None:
+        """Add prices between all that are not close together.
+
+        With few types a curve has a bump at each kink, and the best price may lie between two
+        bumps and two points of the grid, of which neither shows it.
+        """
+        left, right = self.price[:, :-1], self.price[:, 1:]
+        scale = np.maximum(np.abs(left), np.abs(right))
+        for step in range(1, DENSER):
+            between = left + (right - left) * (step / DENSER)
+            self._add(np.where(right - left > scale / 16, between, left))
+
     def _add(self, price: FloatArray) -> None:
         """Add prices to the grid, shape (rows, M)."""
         spend, loss = self.family.at(price)
@@ -155,8 +174,8 @@ class Search:
 
     def post(self, budget: float, refinements: int = REFINEMENTS) -> RowPrices:
         """Return the best prices under a budget, the grid refined around them."""
-        for _ in range(FARTHER):  # as long as somebody is charged as much as the grid knows
-            ends = (self._buy(budget).chosen == 0) & ~self.family.indifferent
+        for _ in range(FARTHER):  # as long as a hull needs the largest fee that the grid knows
+            ends = (self._buy(budget).below == 0) & ~self.family.indifferent
             if not (ends & (self.loss[:, 0] > 0)).any():  # nodes without clients have no loss
                 break
             self._add(self._beyond())
@@ -169,18 +188,51 @@ class Search:
 
     def settled(self, found: RowPrices) -> FloatArray:
         """Return the prices without the lottery: one in between that costs as much in its place."""
-        if found.row < 0:
-            return found.price
         price, row = found.price.copy(), found.row
-        spend, _ = self.family.at(np.stack([price, np.full_like(price, found.other)], axis=1))
-        aim = (1 - found.share) * spend[row, 0] + found.share * spend[row, 1]
-        low, high = price[row], found.other
-        for _ in range(HALVINGS):
-            price[row] = (low + high) / 2
-            paid = self.family.at(price[:, None])[0][row, 0]
-            low, high = (price[row], high) if paid <= aim else (low, price[row])
-        price[row] = low
+        if row >= 0:
+            price[row] = self._settled(found)[0]
         return price
+
+    def needs_lottery(self, found: RowPrices) -> bool:
+        """Tell whether the lottery brings less loss than one price that costs as much.
+
+        Where a curve is convex it does not, and only joins two neighbours of the grid.
+        """
+        if found.row < 0:
+            return False
+        _, alone, drawn = self._settled(found)
+        return alone > drawn * (1 + HAIR)
+
+    def _settled(self, found: RowPrices) -> tuple[float, float, float]:
+        """Return the price instead of the lottery, its loss, and that of the lottery."""
+        row, share = found.row, found.share
+        low, high = float(found.price[row]), found.other
+        spend, loss = self.family.row_at(row, np.array([low, high]))
+        aim, drawn = (float((1 - share) * x[0] + share * x[1]) for x in (spend, loss))
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            paid = self.family.row_at(row, np.array([middle]))[0][0]
+            low, high = (middle, high) if paid <= aim else (low, middle)
+        alone = float(self.family.row_at(row, np.array([low]))[1][0])
+        return low, alone, drawn
+
+    def certified(self, multiplier: float, budget: float, loss: float) -> float:
+        """Return the best certificate that was found for prices with a given loss.
+
+        Every multiplier gives one. That of the last segment is the best if the grid is fine enough
+        at its ends, which for very large fees it may not be.
+        """
+        found = self.dual(multiplier, budget)
+        weak = loss - found > WEAK * abs(loss)
+        if not multiplier or not weak or not self.family.exact:
+            return found
+        best = optimize.minimize_scalar(
+            lambda log: -max(self.dual(multiplier * np.exp(log), budget), -LARGE),
+            bounds=(-np.log(FACTOR), np.log(FACTOR)),
+            method="bounded",
+            options={"maxiter": MULTIPLIERS, "xatol": 1e-9},
+        )
+        return -float(best.fun) if best.fun < min(-found, LARGE) else found
 
     def dual(self, multiplier: float, budget: float) -> float:
         """Return the certificate at a multiplier: no lottery over prices has a smaller loss.
@@ -226,16 +278,22 @@ class Search:
         who = np.repeat(rows, edges.shape[1] - 1)
         keep = right > left
         left, right, who = left[keep], right[keep], who[keep]
-        cells = 0
+        cells, most = 0, rows.size * MOST_CELLS * min(max(1, 1024 // self.family.types), 16)
+        unit = np.maximum(self.family.tail(np.full(rows.size, -1.0), reciprocal), 0.0)
         while left.size:
             cells += left.size
             lowest, between = self.family.lowest(left, right, who, reciprocal)
+            tail = np.sqrt(np.maximum(-right, 0.0)) * unit[who]  # it grows with √|P|
+            tail = np.where(tail > 0, tail, -np.inf)
+            lowest, between = np.maximum(lowest, tail), np.maximum(between, tail)
             done = lowest >= (best - TOLERANCE * self.loss[rows, at])[who]
-            if cells > MOST_CELLS * rows.size:
+            if cells > most:
                 done[:] = True
             np.minimum.at(bound, who[done], between[done])
             left, right, who = left[~done], right[~done], who[~done]
-            middle = (left + right) / 2
+            # Fees may lie many orders of magnitude apart.
+            far = (right < 0) & (left < 2 * right)
+            middle = np.where(far, -np.sqrt(np.abs(left * right)), (left + right) / 2)
             left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
             who = np.concatenate([who, who])
         return float(bound.sum()) - multiplier * budget

@@ -1,25 +1,27 @@
-"""What a server that prices by the equilibrium makes of each report, for many reports at once.
+"""What a server makes of each report.
 
-Each report is a game of its own, in which one client has another cost and value, and each game is
-one scalar root (see `fedprice.pricing.equilibrium` for symbols and equations).
+Each report is a game of its own, in which one client has another cost and value. Under the
+equilibrium each game is one scalar root, and many are solved at once (see
+`fedprice.pricing.equilibrium` for symbols and equations); other schemes price one game after the
+other.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from fedprice.game import best_level, price_at, profit_at
-from fedprice.pricing.outcome import BUDGET_TOLERANCE
+from fedprice.pricing.outcome import BUDGET_TOLERANCE, Status
 
 if TYPE_CHECKING:
     from fedprice.arrays import BoolArray, FloatArray, IntArray
     from fedprice.game import Game
-    from fedprice.pricing import Outcome
+    from fedprice.pricing import Outcome, Scheme
 
-__all__ = ["ReportSearch", "Told", "equilibria"]
+__all__ = ["ReportSearch", "Told", "equilibria", "held"]
 
 COSTS, VALUES = 9, 4  # reports per client that are tried at once
 ZOOMS = 4  # times that the search goes on around the best report so far
@@ -41,12 +43,38 @@ class Told(NamedTuple):
     utility: FloatArray
 
 
+class _Solved(NamedTuple):
+    """What comes of reports, one entry each: the liar's level and price, and the whole of it."""
+
+    level: FloatArray
+    price: FloatArray
+    held: BoolArray  # to the level; else the liar joins as often as suits it
+    spend: FloatArray
+    loss: FloatArray
+    feasible: BoolArray
+
+
+def held(outcome: Outcome, *, committed: bool) -> BoolArray:
+    """Return which clients are held to their levels, shape (N,).
+
+    A contract holds whoever it buys, and nobody else. At a price, clients are held if they commit
+    to the level that their report implies. On a tariff, the level says what is paid.
+    """
+    if outcome.bought is not None:
+        return outcome.bought
+    return np.full(len(outcome.levels), committed or not outcome.posts_prices)
+
+
 @dataclass(frozen=True)
 class ReportSearch:
-    """Looks for the best report of each client, the others telling the truth."""
+    """Looks for the best report of each client, the others telling the truth.
+
+    Without a scheme the server prices by the equilibrium.
+    """
 
     truth: Outcome
     committed: bool
+    scheme: Scheme | None = None
 
     def best(self, start: Told, factor: float) -> Told:
         """Return the best report of each client within [c/ρ, ρ c] × [0, v], or the start."""
@@ -81,28 +109,47 @@ class ReportSearch:
         liar = np.broadcast_to(who, cost.shape).ravel()
         game, size = self.truth.game, max(1, CELLS // len(self.truth.levels))
         parts = [slice(i, i + size) for i in range(0, liar.size, size)]
-        solved = [self._solved(liar[p], cost.ravel()[p], value.ravel()[p]) for p in parts]
-        level, price, spend, loss, feasible = map(np.concatenate, zip(*solved, strict=True))
+        solve = self._solved if self.scheme is None else self._one_by_one
+        solved = [solve(liar[p], cost.ravel()[p], value.ravel()[p]) for p in parts]
+        level, price, holds, spend, loss, feasible = map(np.concatenate, zip(*solved, strict=True))
         clients, tau = game.clients, game.cost_exponent
         k, c, v = (column[liar] for column in (game.impact, clients.cost, clients.value))
         with np.errstate(divide="ignore", invalid="ignore"):  # where there is no solution
-            if not self.committed:
+            if not holds.all():
                 answer = best_level(price, c, v * k, tau, clients.level_max[liar])
+                answer = np.where(holds, level, answer)
+                moved = (k > 0) & (answer != level)
                 spend = spend + price * (answer - level)
-                loss = loss + np.where(k > 0, k / answer - k / level, 0.0)
+                loss = loss + np.where(moved, k / answer - k / level, 0.0)
                 level = answer
-            utility = profit_at(level, price, c, tau) - v * loss
+            profit = profit_at(level, price, c, tau)
+            utility = np.where(v > 0, profit - v * loss, profit)
         utility[~feasible] = -np.inf
         fields = (cost, value, level, price * level, spend, loss, utility)
         return Told(*(field.reshape(cost.shape) for field in fields))
 
-    def _solved(
-        self, liar: IntArray, cost: FloatArray, value: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]:
-        """Return the liar's level and price, the spend, the loss and whether there is a solution.
+    def _one_by_one(self, liar: IntArray, cost: FloatArray, value: FloatArray) -> _Solved:
+        """Return what the scheme makes of each report, one game per entry."""
+        assert self.scheme is not None
+        game = self.truth.game
+        rows = []
+        for n, own_cost, own_value in zip(liar.tolist(), cost, value, strict=True):
+            costs, values = game.clients.cost.copy(), game.clients.value.copy()
+            costs[n], values[n] = own_cost, own_value
+            clients = replace(game.clients, cost=costs, value=values)
+            found = self.scheme(replace(game, clients=clients))
+            holds = held(found, committed=self.committed)
+            rows.append(
+                (
+                    found.levels[n], found.prices[n], holds[n], found.spend, found.expected_loss,
+                    found.status is not Status.INFEASIBLE,
+                )
+            )  # fmt: skip
+        level, price, holds, spend, loss, feasible = map(np.array, zip(*rows, strict=True))
+        return _Solved(level, price, holds, spend, loss, feasible)
 
-        One game per entry, in which one client reports another cost and value.
-        """
+    def _solved(self, liar: IntArray, cost: FloatArray, value: FloatArray) -> _Solved:
+        """Return what the equilibrium makes of each report, one game per entry."""
         game = self.truth.game
         clients, tau, k = game.clients, game.cost_exponent, game.impact
         rows = np.arange(liar.size)
@@ -113,7 +160,8 @@ class ReportSearch:
         with np.errstate(divide="ignore", invalid="ignore"):
             loss = np.sum(k * (1 - levels) / levels, axis=1, where=k > 0)
         spend = np.sum(prices * levels, axis=1)
-        return levels[rows, liar], prices[rows, liar], spend, loss, feasible
+        holds = np.full(liar.size, self.committed)
+        return _Solved(levels[rows, liar], prices[rows, liar], holds, spend, loss, feasible)
 
 
 def equilibria(

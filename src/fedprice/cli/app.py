@@ -29,6 +29,7 @@ from fedprice.cli.reveal import reveal
 from fedprice.cli.serve import serve
 from fedprice.cli.simulate import simulate
 from fedprice.cli.steps import steps
+from fedprice.cli.study import study
 from fedprice.errors import FedpriceError
 from fedprice.pricing.display import safe
 
@@ -42,7 +43,7 @@ app = typer.Typer(
 )
 for command in (
     price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, verify,
-    reproduce, report, serve, example, explain,
+    reproduce, report, study, serve, example, explain,
 ):  # fmt: skip
     app.command()(command)
 for of_ledger in (settle, request, withdraw, reverse, rotate):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,7 @@ from fedprice.cli.what import (
     extras_for,
     find_what,
 )
+from fedprice.commands.games import read_terms
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
 
@@ -36,17 +38,58 @@ __all__ = ["calibrate", "numbers"]
 
 def calibrate(
     what: WhatArgument,
-    repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
+    width: Annotated[
+        float | None,
+        typer.Option(
+            metavar="W",
+            help="Search until the 95 % interval of α is at most W times α wide; 1 by default.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="The most repeats of a search; 80 by default.")
+    ] = None,
+    clients: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV or Parquet with the columns client_id, cost, value: where all values are "
+            "equal, payments do not depend on α, and the search stops early.",
+        ),
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Instead of a search: runs of each pilot; 10 with --levels or --checkpoints.",
+        ),
+    ] = None,
     levels: Annotated[
-        str, typer.Option(metavar="Q,Q,…", help="The levels of the pilots, at least two.")
-    ] = "0.1,0.3",
+        str | None,
+        typer.Option(
+            metavar="Q,Q,…",
+            help="Instead of a search: the levels of the pilots, at least two; with --repeats or "
+            "--checkpoints 0.1,0.3, the second one higher for fewer than ten clients.",
+        ),
+    ] = None,
     checkpoints: Annotated[
-        str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
-    ] = "20,30,50",
+        str | None,
+        typer.Option(
+            metavar="R,R,…",
+            help="Instead of a search: rounds after which pilots are compared; 20,30,50 with "
+            "--repeats or --levels.",
+        ),
+    ] = None,
     max_weight: Annotated[
         float,
         typer.Option(metavar="W", help="Raise the pilots' levels so that no weight exceeds W."),
     ] = 1.0,
+    impact: Annotated[
+        options.Impact,
+        typer.Option(
+            help="Which norms to price with: those of updates, whose squares are exactly the "
+            "variance of a round, or those of gradients, as in the paper. Both are measured."
+        ),
+    ] = options.Impact.UPDATES,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the pilots.")] = 0,
     aggregator: AggregatorName = None,
     server_step: ServerStepName = "plain",
@@ -61,20 +104,37 @@ def calibrate(
 ) -> None:
     """Measure α with its interval, β and the clients' norms by pilots.
 
-    A .json file holds the whole calibration, which `price`, `compare`, `frontier` and `simulate`
-    take; a .csv or .parquet file holds the clients.
+    Pilots are searched for: levels and checkpoints by scouts, repeats until the interval of α is
+    narrow enough or the limit is reached. A .json file holds the whole calibration, which `price`,
+    `compare`, `frontier` and `simulate` take; a .csv or .parquet file holds the clients.
     """
+    from fedprice.calibration.search import LIMIT, WIDTH, check_search
+
     require_extras(*extras_for(what))
     delivery = Delivery(output, None, format_, force)
-    settings = {
-        "levels": numbers("--levels", levels, float),
-        "checkpoints": numbers("--checkpoints", checkpoints, int),
+    fixed = {"--repeats": repeats, "--levels": levels, "--checkpoints": checkpoints}
+    for name, own in {"--width": width, "--limit": limit, "--clients": clients}.items():
+        switch = next((other for other, one in fixed.items() if one is not None), None)
+        if own is not None and switch is not None:
+            raise InputError(
+                f"{name} is for the search, which {switch} switches off; leave out one of them."
+            )
+    check_search(WIDTH if width is None else width, LIMIT if limit is None else limit)
+    settings: dict[str, Any] = {
+        "levels": None if levels is None else numbers("--levels", levels, float),
+        "checkpoints": None if checkpoints is None else numbers("--checkpoints", checkpoints, int),
         "repeats": repeats,
+        "width": width,
+        "limit": limit,
         "max_weight": max_weight,
         "seed": seed,
+        "impact": impact.value,
     }
     manner = Manner.named(aggregator, server_step)
     found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
+    if clients is not None:
+        terms = read_terms(clients, found.task.ids, found.task.samples, found.name)
+        settings["value"] = terms.value
     measured = run_pilots(found, manner, **settings)
     delivery.send(
         measured.to_frame(),
@@ -119,6 +179,12 @@ def _screen(measured: Calibration, task: Task) -> RenderableType:
     if isinstance(task, LogisticRegression):
         theory = theory_constants(task)
         pairs.append(("theory", f"L = {number(theory.smoothness)}, μ = {number(theory.convexity)}"))
+    if measured.search is not None:
+        last = measured.search.steps[-1]
+        pairs.append(
+            ("search", f"{last.repeats} repeats, after {len(measured.search.steps)} steps: "
+                       f"{last.said}")
+        )  # fmt: skip
     pairs.append(("priced with", f"α and the norms of {measured.norms}"))
     return facts_table(measured.name, pairs)
 

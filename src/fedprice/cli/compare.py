@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, stderr
+from fedprice.cli.beliefs import SOURCE, TYPES, Form, MeanCost, MeanValue, read_beliefs
+from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.cli.training import (
@@ -36,15 +37,16 @@ from fedprice.cli.what import (
 )
 from fedprice.clients import LARGEST_WEIGHT
 from fedprice.commands.compare import compare as compute
+from fedprice.commands.compare import compared, gains, tariff_schemes
 from fedprice.commands.games import (
     in_order,
     read_calibration,
     read_game,
     read_terms,
 )
+from fedprice.commands.warnings import scheme_warnings
 from fedprice.errors import InputError
-from fedprice.pricing import Status, find_schemes
-from fedprice.pricing.outcome import summaries
+from fedprice.pricing import RIVALS, Status, find_schemes
 from fedprice.tables import json_text
 
 if TYPE_CHECKING:
@@ -63,9 +65,31 @@ def compare(
     budget: options.Budget = 200.0,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     scheme: options.Schemes = ["equilibrium", "weighted", "uniform"],  # noqa: B006 (typer copies it)
+    rivals: Annotated[
+        bool, typer.Option("--rivals", help=f"Also compare with {', '.join(RIVALS)}.")
+    ] = False,
+    beliefs: Annotated[
+        str | None,
+        typer.Option(
+            metavar=SOURCE,
+            help="Also compare with a posted price, blocks, tariff and menu by these beliefs. "
+            f"{TYPES}.",
+        ),
+    ] = None,
+    cost: MeanCost = None,
+    value: MeanValue = None,
+    lies: Annotated[
+        float | None,
+        typer.Option(
+            metavar="ρ",
+            help="Also show what clients gain by reporting a cost within a factor of ρ, or a "
+            "lower value.",
+        ),
+    ] = None,
     max_weight: options.MaxWeight = None,
     train_: Annotated[
         str | None,
@@ -110,19 +134,26 @@ def compare(
         require_extras(*extras_for(train_))
     require_extras(*extras_of_schemes(scheme))
     delivery = Delivery(output, plot, format_, force)
-    schemes = find_schemes(scheme)
+    schemes = find_schemes([*scheme, *(RIVALS if rivals else ())])
+    believed = None
+    if beliefs is not None:
+        believed = read_beliefs(beliefs, cost, value, Form.PRICE)
+    elif cost is not None or value is not None:
+        raise InputError("--cost and --value go with --beliefs exponential.")
     manner = Manner.named(aggregator, server_step or "plain")
-    measured, terms = read_calibration(calibration, alpha), None
+    pilots = train_ is not None and alpha is None and calibration is None
+    measured, terms = read_calibration(calibration, alpha, None if pilots else impact), None
     most = LARGEST_WEIGHT if max_weight is None and train_ is not None else max_weight
     with ExitStack() as stack:
         if train_ is not None:
             what = find_what(train_, given)
             manner.check(schemes)
             kept = stack.enter_context(kept_in(work))
-            if measured is None and alpha is None:  # a broken table is named before the pilots
+            if pilots:  # a broken table is named before the pilots
                 terms = read_terms(clients, what.task.ids, what.task.samples, what.name)
             if alpha is None:
-                measured = calibrated(what, calibration, kept, manner)
+                values = None if terms is None else terms.value
+                measured = calibrated(what, calibration, kept, manner, impact, values)
         with stderr().status("comparing"):
             game = read_game(
                 clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
@@ -130,9 +161,18 @@ def compare(
             )  # fmt: skip
             if train_ is not None:
                 game = _of_the_task(game, clients, what)
+            if believed is not None:
+                schemes += tariff_schemes(game, believed)
             outcomes = compute(game, schemes)
-        rows = summaries(outcomes)
+        rows = compared(outcomes)
         columns = [name for name in COLUMNS if name not in ("budget", "multiplier")]
+        columns.insert(columns.index("expected_loss") + 1, "loss_ratio")
+        columns[columns.index("client_utility") :] = ["biased", "client_surplus", "client_utility"]
+        if lies is not None:
+            with stderr().status("looking for the best lies"):
+                found = gains(game, schemes, lies)
+            rows = rows.join(found, on="scheme", how="left", maintain_order="left")
+            columns += found.columns[1:]
         if train_ is not None:
             trained = [one for one in outcomes if one.status is not Status.INFEASIBLE]
             histories = train(
@@ -147,6 +187,8 @@ def compare(
             rows = rows.join(found, on="scheme", how="left", maintain_order="left")
             columns += found.columns[1:]
 
+        warnings = scheme_warnings(outcomes)
+
         def figure() -> Figure:
             from fedprice.pricing.figures import draw_comparison
 
@@ -154,10 +196,11 @@ def compare(
 
         delivery.send(
             rows,
-            to_json=lambda: json_text(schemes=rows),
+            to_json=lambda: json_text(schemes=rows, warnings=warnings),
             to_screen=lambda: summary_table(rows, columns),
             to_figure=figure,
         )
+        show_warnings(warnings)
 
 
 def _refuse(given: WhatOptions, only: dict[str, object]) -> None:

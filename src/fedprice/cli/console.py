@@ -20,7 +20,7 @@ from fedprice.errors import FedpriceError
 from fedprice.tables import check_output, csv_text, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     import polars as pl
@@ -31,6 +31,7 @@ __all__ = [
     "Delivery",
     "FinishedError",
     "StoppedError",
+    "show_warnings",
     "stderr",
     "stdout",
 ]
@@ -66,6 +67,12 @@ def stderr() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def show_warnings(lines: Iterable[str]) -> None:
+    """Print what to know before results are used, where it is in the way of no data."""
+    for line in lines:
+        stderr().print(f"warning: {line}", markup=False)
 
 
 @dataclass(frozen=True)

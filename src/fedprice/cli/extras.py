@@ -14,6 +14,7 @@ __all__ = ["extras_of_schemes", "require_extras"]
 
 # What each extra of pyproject.toml brings, as it is imported.
 MODULES = {
+    "digits": ("sklearn",),
     "flower": ("flwr", "sqlalchemy", "alembic", "cryptography"),
     "learn": ("numba", "pooch", "threadpoolctl", "tqdm"),
     "market": ("sqlalchemy", "alembic", "cryptography"),

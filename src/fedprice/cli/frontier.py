@@ -10,10 +10,11 @@ import numpy as np
 import typer
 
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, stderr
+from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.commands.frontier import frontier as compute
 from fedprice.commands.games import read_calibration, read_game
+from fedprice.commands.warnings import frontier_warnings
 from fedprice.errors import InputError
 from fedprice.tables import json_text
 
@@ -28,6 +29,7 @@ def frontier(
     budgets: Annotated[str, typer.Option(metavar="LO:HI:N", help="N budgets from LO to HI.")],
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     max_weight: options.MaxWeight = None,
@@ -42,19 +44,20 @@ def frontier(
     with stderr().status("tracing the frontier"):
         game = read_game(
             clients, budget=float(points[0]), alpha=alpha,
-            calibration=read_calibration(calibration, alpha), rounds=rounds, exponent=exponent,
-            max_weight=max_weight,
+            calibration=read_calibration(calibration, alpha, impact), rounds=rounds,
+            exponent=exponent, max_weight=max_weight,
         )  # fmt: skip
         traced = compute(game, points.tolist())
-    rows = traced.to_frame()
+    rows, warnings = traced.to_frame(), frontier_warnings(traced)
 
     columns = [name for name in COLUMNS if name not in ("scheme", "spend")]
     delivery.send(
         rows,
-        to_json=lambda: json_text(frontier=rows),
+        to_json=lambda: json_text(frontier=rows, warnings=warnings),
         to_screen=lambda: summary_table(rows, columns),
         to_figure=traced.plot,
     )
+    show_warnings(warnings)
 
 
 def parse_budgets(text: str) -> npt.NDArray[np.float64]:

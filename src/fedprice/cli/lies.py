@@ -9,7 +9,6 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr
-from fedprice.commands.feasible import with_norms_named
 from fedprice.commands.games import read_calibration, read_game
 from fedprice.commands.lies import lies as compute
 from fedprice.pricing import Status
@@ -46,6 +45,7 @@ def lies(
     budget: options.Budget = 200.0,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     max_weight: options.MaxWeight = None,
@@ -61,13 +61,13 @@ def lies(
     """
     delivery = Delivery(output, plot, format_, force)
     with stderr().status("looking for the best lies"):
-        measured = read_calibration(calibration, alpha)
+        measured = read_calibration(calibration, alpha, impact)
         game = read_game(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
             exponent=exponent, max_weight=max_weight,
         )  # fmt: skip
         found = compute(game, factor, free_response=free_response)
-    rows = with_norms_named(found.to_frame(), measured)
+    rows = found.to_frame()
     delivery.send(
         rows,
         to_json=lambda: json_text(summary=found.summary(), clients=rows),

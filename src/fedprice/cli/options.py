@@ -18,6 +18,8 @@ __all__ = [
     "Exponent",
     "Force",
     "Format",
+    "Impact",
+    "ImpactName",
     "MaxWeight",
     "OutputFile",
     "PlotFile",
@@ -36,12 +38,19 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class Impact(StrEnum):
+    """Which norms of a calibration impacts are made of."""
+
+    UPDATES = "updates"
+    GRADIENTS = "gradients"
+
+
 ClientsFile = Annotated[
     Path,
     typer.Argument(
         metavar="CLIENTS",
-        help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm, cost, "
-        "value and optionally level_min, level_max.",
+        help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm (or "
+        "update_norm), cost, value and optionally level_min, level_max.",
     ),
 ]
 Budget = Annotated[float, typer.Option(help="The most to pay in total; may be negative.")]
@@ -54,6 +63,15 @@ CalibrationFile = Annotated[
         metavar="FILE",
         help="α, samples and norms by client, as `fedprice calibrate -o FILE.json` writes them; "
         "the table of clients then has client_id, cost, value and optionally level_min, level_max.",
+    ),
+]
+ImpactName = Annotated[
+    Impact | None,
+    typer.Option(
+        "--impact",
+        help="Which norms of the calibration to price with: those of updates, whose squares are "
+        "exactly the variance of a round, or those of gradients, as in the paper; by default what "
+        "the calibration was made for, which is updates unless something else was asked for.",
     ),
 ]
 Rounds = Annotated[int, typer.Option(help="Training rounds.")]

@@ -45,9 +45,9 @@ def post(
         Path,
         typer.Argument(
             metavar="CLIENTS",
-            help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm and "
-            "optionally class, level_min, level_max. Costs and values are not needed; only "
-            "--form menu needs the column value.",
+            help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm (or "
+            "update_norm) and optionally class, level_min, level_max. Costs and values are not "
+            "needed; only --form menu needs the column value.",
         ),
     ],
     beliefs: Annotated[
@@ -89,6 +89,7 @@ def post(
     budget: options.Budget = 200.0,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     robust: Annotated[
         bool,
         typer.Option("--robust", help="Keep the budget for every α in the calibration's interval."),
@@ -129,7 +130,7 @@ def post(
     with stderr().status("posting"):
         others = (beliefs, cost, value) == (OTHERS, None, None)
         believed = None if others else read_beliefs(beliefs, cost, value, form)
-        measured = read_calibration(calibration, alpha)
+        measured = read_calibration(calibration, alpha, impact)
         table, bound = read_clients(
             clients, alpha=alpha, calibration=measured, rounds=rounds, max_weight=max_weight,
             types=believed is None,

@@ -11,7 +11,7 @@ import typer
 
 from fedprice.beliefs.refusals import Outside
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, stderr
+from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.commands.games import read_calibration, read_game, read_losses
 from fedprice.commands.price import LOSSES, PriceAnswer, RobustAnswer, check_outside
@@ -56,6 +56,7 @@ def price(
     budget: options.Budget = 200.0,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     scheme: options.Scheme = "equilibrium",
@@ -98,7 +99,7 @@ def price(
     answer: PriceAnswer | RobustAnswer
     screen: Callable[[], RenderableType]
     with stderr().status("pricing"):
-        measured = read_calibration(calibration, alpha)
+        measured = read_calibration(calibration, alpha, impact)
         game = read_game(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
             exponent=exponent, max_weight=max_weight,
@@ -113,6 +114,7 @@ def price(
             )
             screen, figure = partial(_screen, answer, given=losses is not None), answer.outcome.plot
     delivery.send(answer.to_frame(), to_json=answer.to_json, to_screen=screen, to_figure=figure)
+    show_warnings(answer.warnings)
 
 
 def _robust_screen(answer: RobustAnswer) -> RenderableType:

@@ -18,8 +18,9 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     from fedprice.experiments.reproduce import Reproduction
     from fedprice.experiments.settings import Settings
+    from fedprice.experiments.table import Table
 
-__all__ = ["report", "reproduce"]
+__all__ = ["findable", "report", "reproduce", "show_verdicts"]
 
 OUT = Path("reproduction")
 
@@ -30,9 +31,22 @@ def reproduce(
         typer.Argument(metavar="[SETUP]...", help="setup1, setup2, setup3; all by default."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick/--full", help="5 seeds, or the paper's 20.")
+        bool,
+        typer.Option(
+            "--quick/--full", help="5 seeds, or the paper's 20 and more where a verdict is open."
+        ),
     ] = False,
-    seeds: Annotated[int | None, typer.Option(min=2, help="Runs of each scheme.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=2, help="Runs of each scheme at first: 20, or 5 with --quick.")
+    ] = None,
+    most_seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Runs of a scheme at most: they are doubled while a verdict is open. 200, or with "
+            "--quick as many as at first.",
+        ),
+    ] = None,
     scheme: Annotated[
         list[str] | None,
         typer.Option(
@@ -58,7 +72,7 @@ def reproduce(
     require_extras("reproduce", *ray)
     from fedprice.experiments.reproduce import reproduce as run
 
-    chosen = _settings(setups, quick, seeds, scheme, settings)
+    chosen = _settings(setups, quick, seeds, most_seeds, scheme, settings)
     require_extras(*extras_of_schemes(chosen.schemes))
     console = stderr()
     done, total = 0, 0
@@ -103,6 +117,7 @@ def _settings(
     setups: list[str] | None,
     quick: bool,
     seeds: int | None,
+    most_seeds: int | None,
     scheme: list[str] | None,
     path: Path | None,
 ) -> Settings:
@@ -118,13 +133,17 @@ def _settings(
         changes["setups"] = tuple(dict.fromkeys(setups))
     if seeds is not None:
         changes["seeds"] = seeds
+        if most_seeds is None:
+            changes["most_seeds"] = seeds if quick else max(seeds, chosen.most_seeds)
+    if most_seeds is not None:
+        changes["most_seeds"] = most_seeds
     if scheme:
         given = (name for names in scheme for name in names.split(","))
-        changes["schemes"] = tuple(map(_findable, given))
+        changes["schemes"] = tuple(map(findable, given))
     return dataclasses.replace(chosen, **changes)  # type: ignore[arg-type]
 
 
-def _findable(scheme: str) -> str:
+def findable(scheme: str) -> str:
     """Return a scheme so that it is found from any directory."""
     path, colon, function = scheme.rpartition(":")
     return f"{Path(path).resolve()}:{function}" if colon else scheme
@@ -139,18 +158,24 @@ def _workers(given: str | None) -> int | str | None:
 
 
 def _write(found: Reproduction, out: Path) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from fedprice.experiments.report import write_report
+    from fedprice.experiments.setup_report import report_of
 
     with stderr().status("writing the report"):
-        path, verdicts = write_report(found, out)
+        written = report_of(found)
+        path = written.write(out)
+    show_verdicts(written.verdicts)
+    typer.echo(path)
+
+
+def show_verdicts(verdicts: Table) -> None:
+    """Print claims with their verdicts in colour."""
+    from rich import box
+    from rich.table import Table as Screen
+
     colors = {"holds": "green", "fails": "red", "inconclusive": "dim"}
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table = Screen(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in verdicts.columns:
         table.add_column(name, overflow="fold")
     for row in verdicts.text():
         table.add_row(*row[:-1], f"[{colors[row[-1]]}]{row[-1]}[/]")
     stdout().print(table)
-    typer.echo(path)

@@ -76,6 +76,7 @@ def simulate(
         float | None, typer.Option(help="The most to pay in total; a setup has its own.")
     ] = None,
     calibration: options.CalibrationFile = None,
+    impact: options.ImpactName = None,
     scheme: options.Schemes = SCHEMES,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
@@ -135,7 +136,8 @@ def simulate(
     terms = _terms(found, what, clients, budget, most)
     books = None if ledger is None else _open_ledger(ledger, schemes)
     with kept_in(work) as kept:
-        measured = calibrated(found, calibration, kept, manner)
+        values = None if terms is None else terms.clients.value
+        measured = calibrated(found, calibration, kept, manner, impact, values)
         game = _game(found, terms, measured, budget=budget, rounds=rounds, max_weight=most)
         outcomes = [one(game) for one in schemes]
         for outcome in outcomes:
@@ -297,7 +299,7 @@ def _game(
 ) -> Game:
     """Return the game with what was measured."""
     if terms is not None:
-        table = replace(terms.clients, grad_norm=measured.grad_norm)
+        table = terms.clients.with_norms(measured.fit.norm, measured.norms)
         return replace(terms, clients=table, bound=measured.bound(rounds))
     game = what.drawn_game(measured, rounds)
     game = replace(game, clients=game.clients.with_max_weight(max_weight))

@@ -69,6 +69,7 @@ def steps(
             help="Instead of WHAT: a calibration that was made with E local steps; repeatable.",
         ),
     ] = None,
+    impact: options.ImpactName = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Training rounds; 1000 without a time limit.")
     ] = None,
@@ -96,8 +97,13 @@ def steps(
     ] = LARGEST_WEIGHT,
     repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
     levels: Annotated[
-        str, typer.Option(metavar="Q,Q,…", help="The levels of the pilots, at least two.")
-    ] = "0.1,0.3",
+        str | None,
+        typer.Option(
+            metavar="Q,Q,…",
+            help="The levels of the pilots, at least two; by default 0.1,0.3, with a higher second "
+            "one for fewer than ten clients.",
+        ),
+    ] = None,
     checkpoints: Annotated[
         str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
     ] = "20,30,50",
@@ -132,7 +138,7 @@ def steps(
         measured = _read_calibrations(calibration or [])
     else:
         settings = {
-            "levels": numbers("--levels", levels, float),
+            "levels": None if levels is None else numbers("--levels", levels, float),
             "checkpoints": numbers("--checkpoints", checkpoints, int),
             "repeats": repeats,
             "seed": seed,
@@ -146,6 +152,8 @@ def steps(
         found = tasks[max(tasks)]
         _read_split(clients, found.task.ids)  # before the work
         measured = {count: _pilots(one, manner, count, settings) for count, one in tasks.items()}
+    if impact is not None:
+        measured = {count: one.with_impact(impact) for count, one in measured.items()}
     if time_limit is not None:
         step_time, round_time = _times(found, step_time, round_time)
     from fedprice.steps import best_steps

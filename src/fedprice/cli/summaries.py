@@ -23,6 +23,7 @@ COLUMNS = (
     "expected_loss",
     "mean_level",
     "payers",
+    "left_out",
     "client_utility",
     "multiplier",
 )
@@ -41,5 +42,13 @@ def summary_table(rows: pl.DataFrame, columns: Sequence[str]) -> Table:
         # What an infeasible scheme would cost and bring is nobody's to have.
         known = {"scheme", "status", "budget"} if row["status"] == Status.INFEASIBLE else set(row)
         cells = (row[name] if name in known else "-" for name in columns)
-        table.add_row(*(cell if isinstance(cell, str) else number(cell) for cell in cells))
+        table.add_row(*map(_cell, cells))
     return table
+
+
+def _cell(value: str | float | bool | None) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else number(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import threading
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from fedprice.errors import InputError, nearest, require
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from fedprice.arrays import FloatArray
     from fedprice.calibration import Calibration
     from fedprice.cli.what import What
     from fedprice.learning import Clock
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
     from fedprice.rounds import Aggregator, History, ServerStep
 
 __all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
-           "counted", "kept_in", "measures", "run_pilots", "train", "warn"]  # fmt: skip
+           "counted", "kept_in", "measures", "read_calibrated", "run_pilots", "train",
+           "warn"]  # fmt: skip
 
 TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
          "loss_std"}  # columns of results  # fmt: skip
@@ -148,46 +151,75 @@ def kept_in(folder: Path | None) -> Iterator[Kept]:
                 folder.rmdir()
 
 
-def calibrated(what: What, path: Path | None, kept: Kept, manner: Manner) -> Calibration:
-    """Return the calibration in a file, or that of pilots, which a command does not run twice."""
+def calibrated(
+    what: What,
+    path: Path | None,
+    kept: Kept,
+    manner: Manner,
+    impact: str | None,
+    value: FloatArray | None,
+) -> Calibration:
+    """Return the calibration in a file, or that of pilots, which a command does not run twice.
+
+    `impact` says which of its norms to price with, if not those that it was made for. `value` are
+    the clients' values, if they are known: pilots are then not more precise than is needed.
+    """
     from fedprice.calibration import Calibration
+    from fedprice.calibration.search import why_alpha_does_not_matter
+
+    def asked(found: Calibration) -> Calibration:
+        return found if impact is None else found.with_impact(impact)
 
     if path is not None:
-        found = Calibration.read(path)
-        same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
-        if not same:
-            raise InputError(
-                f"{path} is a calibration of {found.name} with other clients or samples than "
-                f"{what.name} has; calibrate again."
-            )
-        found.require_same(manner.usual(what), manner.server_step)
-        if found.task != what.task.fingerprint:
-            stderr().print(
-                f"{path} was made with other data or training settings than {what.name} has now; "
-                "α may be another one",
-                markup=False,
-            )
-        return found
-    file = kept.file(".json", what.task.fingerprint, what.source, manner)
+        return asked(read_calibrated(what, path, manner))
+    reason = why_alpha_does_not_matter(value)
+    file = kept.file(".json", what.task.fingerprint, what.source, manner, impact, reason)
     if not file.exists():
-        run_pilots(what, manner).write(file, force=True)
-    return Calibration.read(file)
+        run_pilots(what, manner, value=value, impact=impact or "updates").write(file, force=True)
+    return asked(Calibration.read(file))
+
+
+def read_calibrated(what: What, path: Path, manner: Manner) -> Calibration:
+    """Return the calibration in a file, which must be one of these clients."""
+    from fedprice.calibration import Calibration
+
+    found = Calibration.read(path)
+    same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
+    if not same:
+        raise InputError(
+            f"{path} is a calibration of {found.name} with other clients or samples than "
+            f"{what.name} has; calibrate again."
+        )
+    found.require_same(manner.usual(what), manner.server_step)
+    if found.task != what.task.fingerprint:
+        stderr().print(
+            f"{path} was made with other data or training settings than {what.name} has now; "
+            "α may be another one",
+            markup=False,
+        )
+    return found
 
 
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
-    """Calibrate, and show how far it is."""
-    from fedprice.calibration import CHECKPOINTS, LEVELS, calibrate
+    """Calibrate, and show how far it is; a search for good pilots tells its steps."""
+    from fedprice.calibration.pilots import CHECKPOINTS, LEVELS, REPEATS, calibrate
+    from fedprice.calibration.search import LIMIT, most_rounds
 
-    default: dict[str, Any] = {"levels": LEVELS, "checkpoints": CHECKPOINTS, "repeats": 10}
-    settings = default | settings
-    total = len(settings["levels"]) * settings["repeats"] * max(settings["checkpoints"])
-    with rounds_bar("pilots") as tell:
+    given = {name: one for name, one in settings.items() if one is not None}
+    title, total = "pilots, at most", most_rounds(given.get("limit", LIMIT))
+    if given.keys() & {"levels", "checkpoints", "repeats"}:
+        levels, checkpoints = given.get("levels", LEVELS), given.get("checkpoints", CHECKPOINTS)
+        title, total = "pilots", len(levels) * given.get("repeats", REPEATS) * max(checkpoints)
+    else:
+        # Not by a console of its own: the bar below makes room for what is written to stderr.
+        given["report"] = lambda step: sys.stderr.write(f"{step}\n")
+    with rounds_bar(title) as tell:
         return calibrate(
             what.task,
             aggregator=manner.usual(what),
             server_step=manner.server_step,
             progress=counted(tell, total),
-            **settings,
+            **given,
         )
 
 
@@ -268,6 +300,6 @@ def counted(tell: Callable[[int, int, str], None], total: int) -> Callable[[int]
         nonlocal done
         with lock:
             done += 1
-            tell(done, total, "")
+            tell(done, max(done, total), "")
 
     return progress

@@ -30,8 +30,8 @@ __all__ = ["WHAT", "Batch", "DataPath", "LearningRate", "LocalSteps", "RunConfig
            "find_with_steps"]  # fmt: skip
 
 WHAT = (
-    "setup1, setup2 or setup3; a data file (CSV, Parquet or npz); FILE.py:FUNCTION, which returns "
-    "a Task; or the directory of a Flower app."
+    "setup1, setup2 or setup3; digits; a data file (CSV, Parquet or npz); FILE.py:FUNCTION, which "
+    "returns a Task; or the directory of a Flower app."
 )
 WhatArgument = Annotated[str, typer.Argument(metavar="WHAT", help=WHAT)]
 DataPath = Annotated[
@@ -68,6 +68,7 @@ class Kind(Enum):
     """The ways to name what is trained."""
 
     SETUP = auto()
+    DIGITS = auto()
     DATA_FILE = auto()
     FUNCTION = auto()
     FLOWER_APP = auto()
@@ -82,19 +83,24 @@ class WhatOptions:
     batch: int | None = None
     learning_rate: float | None = None
     run_config: str | None = None
+    num_clients: int | None = None
+    partition: str | None = None
 
     def given(self) -> Iterable[tuple[str, tuple[Kind, ...], str]]:
         """Yield each option that was given, the kinds that take it, and these in words."""
-        trained = ((Kind.SETUP, Kind.DATA_FILE), "setups and data files")
+        trained = ((Kind.SETUP, Kind.DIGITS, Kind.DATA_FILE), "setups, digits and data files")
         for name, kinds, words in (
             ("data", (Kind.SETUP,), "setup2 and setup3"),
             ("local_steps", *trained),
             ("batch", *trained),
             ("learning_rate", *trained),
             ("run_config", (Kind.FLOWER_APP,), "Flower apps"),
+            ("num_clients", (Kind.DIGITS,), "digits"),
+            ("partition", (Kind.DIGITS,), "digits"),
         ):
             if getattr(self, name) is not None:
-                yield f"--{name.replace('_', '-')}", kinds, words
+                option = "clients" if name == "num_clients" else name.replace("_", "-")
+                yield f"--{option}", kinds, words
 
 
 @dataclass(frozen=True)
@@ -167,8 +173,8 @@ def _refuse_options(what: str, kind: Kind, given: WhatOptions) -> None:
             raise InputError(f"{option} is for {words}; leave it out with {what}.")
 
 
-def federation_of(what: str, data: Path | None) -> Federation:
-    """Return the federation of a setup, or the one in a data file."""
+def federation_of(what: str, data: Path | None, **dealing: Any) -> Federation:
+    """Return the federation of a setup, the one in a data file, or digits dealt to clients."""
     from fedprice.data.files import read_federation
     from fedprice.experiments.setups import setup_of
 
@@ -177,14 +183,19 @@ def federation_of(what: str, data: Path | None) -> Federation:
         return setup_of(what).federation(data)
     if data is not None:
         raise InputError(f"--data is for setup2 and setup3; leave it out with {what}.")
+    if kind is Kind.DIGITS:
+        from fedprice.data.digits import digits
+
+        return digits(**dealing)
     if kind is not Kind.DATA_FILE:
-        raise InputError(f"only a setup or a data file shows its data; got {what}.")
+        raise InputError(f"only a setup, digits or a data file shows its data; got {what}.")
     return read_federation(what)
 
 
 def extras_for(what: str) -> tuple[str, ...]:
     """Return the extras that training needs."""
-    return ("flower", "learn") if _kind(what) is Kind.FLOWER_APP else ("learn",)
+    more = {Kind.FLOWER_APP: ("flower",), Kind.DIGITS: ("digits",)}.get(_kind(what), ())
+    return (*more, "learn")
 
 
 def _kind(what: str) -> Kind:
@@ -194,6 +205,8 @@ def _kind(what: str) -> Kind:
     path = Path(what)
     if what in SETUPS:
         return Kind.SETUP
+    if what == "digits":
+        return Kind.DIGITS
     if path.is_dir():
         return Kind.FLOWER_APP
     if path.suffix.lower() in DATA_SUFFIXES:
@@ -213,7 +226,10 @@ def _from_data(what: str, given: WhatOptions) -> What:
     from fedprice.experiments.setups import SETUPS
     from fedprice.learning import Decay, LogisticRegression, Training
 
-    federation = federation_of(what, given.data)
+    dealing = {"num_clients": given.num_clients, "partition": given.partition}
+    federation = federation_of(
+        what, given.data, **{name: one for name, one in dealing.items() if one is not None}
+    )
     settings: dict[str, Any] = {"local_steps": given.local_steps, "batch": given.batch}
     if given.learning_rate is not None:
         if not 0 < given.learning_rate < math.inf:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedprice.bound import Bound
@@ -80,15 +79,26 @@ def read_clients(
     return table, bound
 
 
-def read_calibration(path: Path | None, alpha: float | None) -> Calibration | None:
-    """Return the calibration of a file, if one is given; α is then known, and not asked for."""
+def read_calibration(
+    path: Path | None, alpha: float | None, impact: str | None = None
+) -> Calibration | None:
+    """Return the calibration of a file, if one is given; α is then known, and not asked for.
+
+    `impact` says which of its norms to price with, if not those that it was made for.
+    """
     if path is None:
+        if impact is not None:
+            raise InputError(
+                "--impact chooses between the norms of a calibration; give --calibration FILE, or "
+                "leave it out and name the column of the table grad_norm or update_norm."
+            )
         return None
     if alpha is not None:
         raise InputError("give either --alpha or --calibration, one of the two.")
     from fedprice.calibration import Calibration
 
-    return Calibration.read(path)
+    found = Calibration.read(path)
+    return found if impact is None else found.with_impact(impact)
 
 
 def _ask_alpha(alpha: float | None) -> float:
@@ -104,7 +114,8 @@ def _ask_alpha(alpha: float | None) -> float:
 def _with_norms(terms: Clients, calibration: Calibration) -> Clients:
     """Return clients with their norms as measured."""
     at = {name: n for n, name in enumerate(calibration.ids)}
-    return replace(terms, grad_norm=calibration.grad_norm[[at[name] for name in terms.ids]])
+    rows = [at[name] for name in terms.ids]
+    return terms.with_norms(calibration.fit.norm[rows], calibration.norms)
 
 
 def read_terms(
@@ -155,8 +166,10 @@ def in_order(path: Path, clients: Clients, ids: Sequence[str], whose: str) -> Cl
     at = {name: row for row, name in enumerate(clients.ids)}
     rows = [at[name] for name in ids]
     share = {"weight": clients.weight} if clients.samples is None else {"samples": clients.samples}
-    names = ("grad_norm", "cost", "value", "level_min", "level_max")
+    names = ("cost", "value", "level_min", "level_max")
     columns: dict[str, Any] = share | {name: getattr(clients, name) for name in names}
     if clients.classes is not None:
         columns["classes"] = clients.classes
-    return Clients(ids=list(ids), **{name: column[rows] for name, column in columns.items()})
+    columns = {name: column[rows] for name, column in columns.items()}
+    ordered = Clients(ids=list(ids), grad_norm=1.0, **columns)
+    return ordered.with_norms(clients.norm[rows], clients.norms)

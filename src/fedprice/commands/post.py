@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedprice.commands.feasible import with_norms_named
 from fedprice.errors import InputError
 from fedprice.tables import json_text
 
@@ -91,7 +90,7 @@ class PostAnswer:
             for turn, n in enumerate(self.turns.order.tolist()):
                 place[n] = turn + 1
             rows = rows.with_columns(pl.Series("turn", place, dtype=pl.Int64))
-        return with_norms_named(rows, self.calibration)
+        return rows
 
     def to_json(self) -> str:
         """Return summary and clients as one JSON object."""

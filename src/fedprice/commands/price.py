@@ -10,7 +10,8 @@ import numpy as np
 
 from fedprice.beliefs.refusals import Outside, refusals
 from fedprice.clients import require_same
-from fedprice.commands.feasible import require_feasible, with_norms_named
+from fedprice.commands.feasible import require_feasible
+from fedprice.commands.warnings import price_warnings
 from fedprice.errors import InputError, nearest
 from fedprice.pricing import Outcome, Status, solve
 from fedprice.tables import json_text, number_column, text_column
@@ -67,6 +68,11 @@ class PriceAnswer:
     ends: Sequence[Outcome] = ()
     refusals: Refusals | None = None
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What to know before these prices are used."""
+        return price_warnings(self.outcome)
+
     def summary(self) -> dict[str, Any]:
         """Return the outcome in numbers, with α."""
         summary = self.outcome.summary() | {"alpha": self.outcome.game.bound.alpha}
@@ -80,15 +86,14 @@ class PriceAnswer:
         import polars as pl
 
         rows = (self.outcome if self.refusals is None else self.refusals).to_frame()
-        rows = with_norms_named(rows, self.calibration)
         for name, end in zip(("price_alpha_low", "price_alpha_high"), self.ends, strict=False):
             if end.status is not Status.INFEASIBLE:
                 rows = rows.with_columns(pl.Series(name, end.prices))
         return rows
 
     def to_json(self) -> str:
-        """Return summary and clients as one JSON object."""
-        return json_text(summary=self.summary(), clients=self.to_frame())
+        """Return summary, clients and warnings as one JSON object."""
+        return json_text(summary=self.summary(), clients=self.to_frame(), warnings=self.warnings)
 
 
 def check_outside(outside: Outside | None, scheme: str, *, losses: bool) -> None:
@@ -201,6 +206,11 @@ class RobustAnswer:
         """What the clients answer at the α that was measured."""
         return Outcome.from_prices(self.game, self.posted.prices, scheme="robust")
 
+    @cached_property
+    def warnings(self) -> list[str]:
+        """What to know before these prices are used."""
+        return price_warnings(self.outcome)
+
     def summary(self) -> dict[str, Any]:
         """Return the prices in numbers, with the largest loss and spend over α's interval."""
         (low, high), (loss, spend) = self.calibration.interval, self.posted.worst or (0.0, 0.0)
@@ -223,11 +233,11 @@ class RobustAnswer:
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per client."""
-        return with_norms_named(self.outcome.to_frame(), self.calibration)
+        return self.outcome.to_frame()
 
     def to_json(self) -> str:
-        """Return summary and clients as one JSON object."""
-        return json_text(summary=self.summary(), clients=self.to_frame())
+        """Return summary, clients and warnings as one JSON object."""
+        return json_text(summary=self.summary(), clients=self.to_frame(), warnings=self.warnings)
 
 
 def price_robust(game: Game, calibration: Calibration) -> RobustAnswer:

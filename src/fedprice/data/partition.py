@@ -11,7 +11,9 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["few_classes", "power_law_sizes", "scaled_sizes"]
+__all__ = ["few_classes", "power_law_sizes", "scaled_sizes", "split"]
+
+TRIES = 1000  # Dirichlet splits to draw until every client has enough samples
 
 
 def scaled_sizes(raw: npt.NDArray[np.float64], total: int, least: int) -> npt.NDArray[np.int64]:
@@ -95,3 +97,89 @@ def few_classes(
         )
         left[classes] -= counts
     return dealt
+
+
+def split(
+    labels: npt.NDArray[np.int32],
+    num_clients: int,
+    how: str,
+    rng: np.random.Generator,
+    *,
+    least: int = 5,
+) -> list[npt.NDArray[np.int64]]:
+    """Deal all samples to clients in a way that has a name.
+
+    Parameters
+    ----------
+    labels
+        The pool's labels.
+    num_clients
+        How many clients.
+    how
+        "iid": alike; "dirichlet:A": each class is dealt in shares drawn from a Dirichlet law, the
+        more uneven the smaller A is; "shards:K": samples are sorted by class and cut into equal
+        shards, of which each client gets K.
+    rng
+        The source of randomness.
+    least
+        The fewest samples of a client.
+
+    Returns
+    -------
+    list of arrays
+        Indices into the pool, no index twice.
+
+    References
+    ----------
+    B. McMahan and others, Communication-efficient learning of deep networks from decentralized
+    data, AISTATS 2017 (shards). T.-M. H. Hsu, H. Qi and M. Brown, Measuring the effects of
+    non-identical data distribution for federated visual classification, 2019 (Dirichlet).
+
+    Examples
+    --------
+    >>> labels = np.repeat(np.arange(3, dtype=np.int32), 40)
+    >>> dealt = split(labels, 4, "dirichlet:0.5", np.random.default_rng(0))
+    >>> sum(rows.size for rows in dealt), min(rows.size for rows in dealt) >= 5
+    (120, True)
+    """
+    kind, _, text = how.partition(":")
+    if labels.size < least * num_clients:
+        raise InputError(
+            f"{labels.size} samples are too few for {num_clients} clients of {least} or more."
+        )
+    if kind == "iid" and not text:
+        return list(np.array_split(rng.permutation(labels.size), num_clients))
+    number = _positive(text)
+    if kind == "shards" and number is not None and number % 1 == 0:
+        count = min(int(number) * num_clients, labels.size)
+        mixed = rng.permutation(labels.size)
+        shards = np.array_split(mixed[np.argsort(labels[mixed], kind="stable")], count)
+        given = np.array_split(rng.permutation(count), num_clients)
+        return [np.concatenate([shards[i] for i in some]) for some in given]
+    if kind != "dirichlet" or number is None:
+        raise InputError(
+            f"a partition is iid, dirichlet:A or shards:K, such as dirichlet:0.3; got {how!r}."
+        )
+    pools = [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+    for _ in range(TRIES):
+        shares = rng.dirichlet(np.full(num_clients, number), len(pools))
+        cuts = [
+            np.round(np.cumsum(own)[:-1] * pool.size).astype(np.int64)
+            for own, pool in zip(shares, pools, strict=True)
+        ]
+        parts = [np.split(pool, cut) for pool, cut in zip(pools, cuts, strict=True)]
+        dealt = [np.concatenate([own[n] for own in parts]) for n in range(num_clients)]
+        if min(rows.size for rows in dealt) >= least:
+            return dealt
+    raise InputError(
+        f"{how} leaves some of {num_clients} clients with fewer than {least} samples; ask for a "
+        "larger number or fewer clients."
+    )
+
+
+def _positive(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if 0 < number < float("inf") else None

@@ -9,7 +9,8 @@ import numpy as np
 
 from fedprice.bound import random_loss
 from fedprice.experiments.measures import Estimate, resample_indices
-from fedprice.experiments.results import Result, Table, basis, mean, std
+from fedprice.experiments.results import basis, mean, spread
+from fedprice.experiments.table import Table
 from fedprice.game import best_level, best_response, price_for
 from fedprice.pricing import solve
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedprice.arrays import FloatArray
+    from fedprice.experiments.setup_results import SetupResult
     from fedprice.game import Game
 
 
@@ -32,7 +34,7 @@ MECHANISMS = {
 WRONG = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
-def beyond_tables(results: Sequence[Result]) -> list[Table]:
+def beyond_tables(results: Sequence[SetupResult]) -> list[Table]:
     """Return all of them."""
     return [
         bias_table(results),
@@ -43,7 +45,7 @@ def beyond_tables(results: Sequence[Result]) -> list[Table]:
     ]
 
 
-def bias_table(results: Sequence[Result]) -> Table:
+def bias_table(results: Sequence[SetupResult]) -> Table:
     """Return how far each mechanism ends from the optimum."""
     rows = [
         {
@@ -52,6 +54,7 @@ def bias_table(results: Sequence[Result]) -> Table:
             "joiners": float(np.mean([c.joined.mean() for c in result.curves[name]])),
             "loss above the optimum": above_optimum(result, name),
             "accuracy": result.estimate([name], mean, "accuracy"),
+            "seeds": result.seeds(name),
         }
         for result in results
         for words, name in MECHANISMS.items()
@@ -60,51 +63,52 @@ def bias_table(results: Sequence[Result]) -> Table:
         "table-bias",
         "Beyond the paper (a): bias, on the same budget",
         rows,
-        "The optimum is the minimum of the global loss, found by L-BFGS.",
-        basis(results[0].study.settings, results[0].study.settings.bias_seeds)
-        + f" (ours: {results[0].study.settings.seeds} seeds)",
+        "Joiners are the mean number of clients in a round. The optimum is the minimum of the "
+        "global loss, found by L-BFGS.",
+        basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 
 
-def above_optimum(result: Result, name: str) -> Estimate:
+def above_optimum(result: SetupResult, name: str) -> Estimate:
     """Return the mean final loss above F*."""
     least = result.study.least
     return result.estimate([name], lambda own: own.mean(axis=-1) - least)
 
 
-def difference_table(results: Sequence[Result]) -> Table:
+def difference_table(results: Sequence[SetupResult]) -> Table:
     """Return the difference estimator beside Horvitz–Thompson, under the same prices."""
     rows = [
         {
             "setup": result.title,
-            "Horvitz–Thompson": result.estimate(["equilibrium"], mean),
-            "difference": result.estimate(["difference"], mean),
-            "std, Horvitz–Thompson": result.estimate(["equilibrium"], std),
-            "std, difference": result.estimate(["difference"], std),
-            "loss: difference − HT": result.estimate(
-                ["difference", "equilibrium"], lambda a, b: (a - b).mean(axis=-1)
+            "estimator": words,
+            "final loss": result.estimate([name], mean),
+            "minus Horvitz–Thompson": (
+                result.estimate([name, "equilibrium"], lambda a, b: (a - b).mean(axis=-1))
+                if name != "equilibrium"
+                else 0.0
             ),
+            "spread of the loss": result.estimate([name], spread, log=True),
+            "seeds": result.seeds(name),
         }
         for result in results
+        for words, name in (("Horvitz–Thompson", "equilibrium"), ("difference", "difference"))
     ]
     return Table(
         "table-difference",
         "Beyond the paper (c): the difference estimator under the same prices",
         rows,
-        "Final losses. Both are unbiased; the difference estimator remembers one update per "
-        "client.",
+        "Both are unbiased; the difference estimator remembers one update per client. Differences "
+        "are over common seeds.",
         basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 
 
-def bound_points(result: Result) -> tuple[FloatArray, FloatArray]:
-    """Return predicted and measured losses over the random levels."""
+def bound_points(result: SetupResult, norms: str = "gradients") -> tuple[FloatArray, FloatArray]:
+    """Return predicted and measured losses over the random levels, by the norms of one kind."""
     study = result.study
-    impact = (
-        study.game().impact
-        * study.settings.rounds
-        / min(study.settings.rounds, study.settings.level_rounds)
-    )
+    rounds = min(study.settings.rounds, study.settings.level_rounds)
+    calibration = study.calibration.with_impact(norms)
+    impact = study.setup.game(study.federation, calibration, rounds=rounds).impact
     predicted = np.array([random_loss(impact, levels) for levels in study.level_vectors])
     measured = np.array(
         [result.last(f"levels={i}").mean() for i in range(len(study.level_vectors))]
@@ -112,9 +116,9 @@ def bound_points(result: Result) -> tuple[FloatArray, FloatArray]:
     return predicted, measured
 
 
-def rank_correlation(result: Result) -> Estimate:
+def rank_correlation(result: SetupResult, norms: str = "gradients") -> Estimate:
     """Return Spearman's rank correlation of predicted and measured loss."""
-    predicted, measured = bound_points(result)
+    predicted, measured = bound_points(result, norms)
 
     def spearman(a: FloatArray, b: FloatArray) -> FloatArray:
         from scipy.stats import rankdata
@@ -129,7 +133,7 @@ def rank_correlation(result: Result) -> Estimate:
     return Estimate.of(float(spearman(predicted, measured)), resampled, predicted.size)
 
 
-def bound_table(result: Result) -> Table:
+def bound_table(result: SetupResult) -> Table:
     """Return whether the bound orders levels as training does."""
     study = result.study
     rounds = min(study.settings.rounds, study.settings.level_rounds)
@@ -142,15 +146,17 @@ def bound_table(result: Result) -> Table:
                 "random levels": len(study.level_vectors),
                 "rounds": rounds,
                 "rank correlation": rank_correlation(result),
+                "with norms of updates": rank_correlation(result, "updates"),
             }
         ],
         "Spearman's correlation between the loss that the bound predicts and the loss measured, "
-        "over random levels that all have the same mean.",
+        "over random levels that all have the same mean; with the paper's norms of gradients, and "
+        "with those of updates, whose squares are the variance of a round.",
         basis(study.settings, 2, rounds),
     )
 
 
-def random_prices_table(results: Sequence[Result]) -> Table:
+def random_prices_table(results: Sequence[SetupResult]) -> Table:
     """Return how much the equilibrium gains over random prices within the budget."""
     rows = []
     for result in results:
@@ -203,7 +209,7 @@ def losses_along(game: Game, directions: FloatArray) -> FloatArray:
     return losses
 
 
-def sensitivity_table(results: Sequence[Result]) -> Table:
+def sensitivity_table(results: Sequence[SetupResult]) -> Table:
     """Return what a wrong α costs."""
     rows = []
     for result in results:

@@ -1,4 +1,4 @@
-"""Cells: the pieces of work of a reproduction, and the files that keep their results.
+"""Cells: the pieces of work of a study, and the files that keep their results.
 
 A cell is one training run. It is known by a fingerprint of everything that determines it: data,
 levels, training, aggregation, clock, seed, and the code of the engine. A file that does not carry
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,64 +31,104 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray
     from fedprice.data import Federation
-    from fedprice.learning import Clock
+    from fedprice.learning import Clock, Task
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-__all__ = ["Cell", "Curve", "Store", "compute", "engine_version", "federation_of", "task_of"]
+__all__ = ["Cell", "Curve", "SetupSource", "Store", "TaskSource", "compute", "engine_version",
+           "federation_of"]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SetupSource:
+    """What a setup of the paper trains; made anew in every worker process.
+
+    Attributes
+    ----------
+    name
+        Of the setup.
+    num_clients, data, training
+        Of the federation, where image data are, and how clients train.
+    """
+
+    name: str
+    num_clients: int
+    data: str | None
+    training: Training
+    code: str = ""
+
+    @property
+    def task(self) -> LogisticRegression:
+        """What is trained."""
+        return task_of(self.name, self.num_clients, self.data, self.training)
+
+    @property
+    def clock(self) -> Clock:
+        """The simulated time."""
+        return clock_of(self.name, self.num_clients, self.training.local_steps, self.data)
+
+
+@dataclass(frozen=True, eq=False)
+class TaskSource:
+    """A task of one's own, trained in this process.
+
+    Attributes
+    ----------
+    name
+        What its runs are called.
+    task, clock
+        What is trained, and the simulated time if there is one.
+    code
+        A hash of the code that made the task, where the task's own fingerprint cannot know it.
+    """
+
+    name: str
+    task: Task
+    clock: Clock | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One training run of a reproduction.
+    """One training run of a study.
 
     Attributes
     ----------
-    setup, name, seed
-        Whose data, what it is for, and the seed of coins and batches.
-    levels, rounds, evaluate_every, aggregator, training
-        What `simulate` and the task need.
-    num_clients, data
-        Of the federation, and where image data are.
+    source, name, seed
+        What is trained, what the run is for, and the seed of coins and batches.
+    levels, rounds, evaluate_every, aggregator
+        What `simulate` needs.
     """
 
-    setup: str
+    source: SetupSource | TaskSource
     name: str
     seed: int
     levels: FloatArray
     rounds: int
     evaluate_every: int
-    training: Training
     aggregator: str = "horvitz-thompson"
-    num_clients: int = 40
-    data: str | None = field(default=None, repr=False)
 
     @property
     def title(self) -> str:
         """The cell in words."""
-        return f"{self.setup} {self.name} seed {self.seed}"
-
-    @property
-    def task(self) -> LogisticRegression:
-        """What is trained."""
-        return task_of(self.setup, self.num_clients, self.data, self.training)
+        return f"{self.source.name} {self.name} seed {self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of `simulate`."""
-        clock = _clock(self.setup, self.num_clients, self.training.local_steps, self.data)
         return {
             "rounds": self.rounds,
             "evaluate_every": self.evaluate_every,
             "aggregator": aggregator_of(self.aggregator),
-            "clock": clock,
+            "clock": self.source.clock,
             "seed": self.seed,
         }
 
     def fingerprint(self) -> str:
         """Return a hash of everything that determines the result."""
-        run = run_fingerprint(self.task, self.levels, **self.settings)
-        return hashlib.sha256(f"{engine_version()}\0{run}".encode()).hexdigest()
+        run = run_fingerprint(self.source.task, self.levels, **self.settings)
+        text = f"{engine_version()}\0{run}{self.source.code}"
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Curve(NamedTuple):
@@ -110,7 +150,7 @@ def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None
             "of fedprice. Start again."
         )
     start = time.perf_counter()
-    history = simulate(cell.task, cell.levels, threads=1, progress=progress, **cell.settings)
+    history = simulate(cell.source.task, cell.levels, threads=1, progress=progress, **cell.settings)
     seconds = time.perf_counter() - start
     return Curve(
         history.rounds, history.time, history.loss, history.accuracy, history.joined, seconds
@@ -198,7 +238,8 @@ def task_of(
 
 
 @lru_cache(maxsize=3)
-def _clock(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
+def clock_of(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
+    """Return a setup's clock; the same object when asked again."""
     return setup_of(setup).clock(federation_of(setup, num_clients, data), local_steps)
 
 

@@ -1,14 +1,16 @@
-"""What is read off the curves: times to targets by the paper's rule, with bootstrap intervals."""
+"""What is read off the curves: means, spreads and times to targets, with intervals."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.experiments.looks import ERROR, widening
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -17,12 +19,15 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "LEAST_SEEDS",
+    "POINTS",
     "Estimate",
     "Timed",
-    "evaluation_time",
+    "interval_of_mean",
     "on_grid",
     "resample_indices",
-    "resamples",
+    "shortest_time",
+    "time_ratio",
     "time_to",
 ]
 
@@ -33,7 +38,7 @@ LEAST_SEEDS = 5
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with a 95 % interval, which is not a number if there was too little to go by."""
+    """A number with an interval, which is not a number if there was too little to go by."""
 
     value: float
     low: float
@@ -41,7 +46,7 @@ class Estimate:
 
     @classmethod
     def of(cls, value: float, samples: FloatArray, count: int) -> Estimate:
-        """Return a value with the percentile interval of its bootstrap samples.
+        """Return a value with the 95 % percentile interval of its bootstrap samples.
 
         The interval is expanded for small samples, as Student's is against the normal one; of fewer
         than LEAST_SEEDS observations there is none.
@@ -60,14 +65,122 @@ class Estimate:
         if count < LEAST_SEEDS:
             return cls(float(value), np.nan, np.nan)
         tail = norm.cdf(np.sqrt(count / (count - 1)) * t.ppf(0.025, count - 1))
-        ordered = np.sort(samples)  # samples may be infinite, which quantiles cannot interpolate
-        low, high = (ordered[round(p * (ordered.size - 1))] for p in (tail, 1 - tail))
+        low, high = np.quantile(samples, [tail, 1 - tail])
         return cls(float(value), float(low), float(high))
 
+    @classmethod
+    def jackknife(
+        cls,
+        measure: Callable[..., Any],
+        values: Sequence[FloatArray],
+        *,
+        error: float = ERROR,
+        log: bool = False,
+    ) -> Estimate:
+        """Return a measure of paired observations with an interval for its pseudo-values' mean.
 
-def evaluation_time(curves: Mapping[str, Sequence[Curve]]) -> float:
-    """Return the simulated seconds that every run covers."""
-    return min(float(curve.time[-1]) for runs in curves.values() for curve in runs)
+        Pseudo-values of a mean are the observations themselves; of the logarithm of a ratio of
+        spreads this is Miller's jackknife, which needs no normal numbers.
+
+        Parameters
+        ----------
+        measure
+            Takes one array for each of `values`, observations along the last axis.
+        values
+            Arrays of equal length, paired: the n-th observations share their random numbers.
+        error
+            How likely the interval may miss.
+        log
+            Whether the interval is made for the logarithm, for numbers that are positive.
+
+        References
+        ----------
+        R. G. Miller, Jackknifing variances, Annals of Mathematical Statistics 39, 1968.
+
+        Examples
+        --------
+        >>> own = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+        >>> found = Estimate.jackknife(lambda a: a.mean(axis=-1), [own], error=0.05)
+        >>> bool(found.low < found.value == 3.0 < found.high)
+        True
+        """
+        value, count = float(measure(*values)), len(values[0])
+        if count < LEAST_SEEDS:
+            return cls(value, np.nan, np.nan)
+        others = ~np.eye(count, dtype=bool)
+        without = [np.broadcast_to(v, (count, count))[others].reshape(count, -1) for v in values]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            whole, parts = (np.asarray(x, float) for x in (value, measure(*without)))
+            if log:
+                whole, parts = np.log(whole), np.log(parts)
+            # Centred on the value: the median in a spread makes the correction of bias too large.
+            pseudo = whole + (count - 1) * (parts.mean() - parts)
+            ends = np.array(interval_of_mean(pseudo, error))
+        low, high = np.exp(ends) if log else ends
+        return cls(value, float(low), float(high))
+
+
+def interval_of_mean(values: FloatArray, error: float) -> tuple[Any, Any]:
+    """Return an interval for the mean over the first axis.
+
+    Each end is the outer one of Student's interval and of Hall's, which corrects for skewness:
+    Student's alone misses a skewed mean too often, Hall's alone one with heavy tails. Intervals of
+    few seeds are widened further (`widening`).
+
+    References
+    ----------
+    P. Hall, On the removal of skewness by transformation, Journal of the Royal Statistical Society
+    B 54, 1992.
+    """
+    from scipy.stats import t
+
+    count = len(values)
+    mean, spread = values.mean(axis=0), values.std(axis=0, ddof=1)
+    quantile = t.ppf(1 - error / 2, count - 1)
+    third = ((values - mean) ** 3).sum(axis=0) * count / ((count - 1) * (count - 2))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        skewness = np.where(spread > 0, third / spread**3, 0.0)
+        ends = []
+        for end in (quantile, -quantile):
+            inner = 1 + skewness * (end / count**0.5 - skewness / (6 * count))
+            hall = 3 * count**0.5 / skewness * (np.cbrt(inner) - 1)
+            ends.append(np.where(np.abs(skewness) > 1e-6, hall, end))
+    scale = widening(count) * spread / count**0.5
+    return (
+        mean - scale * np.maximum(ends[0], quantile),
+        mean - scale * np.minimum(ends[1], -quantile),
+    )
+
+
+def shortest_time(
+    seconds: FloatArray, idle: float, levels: Sequence[FloatArray], rounds: int
+) -> float:
+    """Return simulated seconds that runs under each of some vectors of levels last at least.
+
+    A run's length is a sum of independent rounds; it falls short of its mean by more than five
+    standard deviations about once in three million runs.
+
+    Parameters
+    ----------
+    seconds
+        How long each client takes for a round, shape (num_clients,).
+    idle
+        Seconds of a round that nobody joins.
+    levels
+        Vectors of levels, each of shape (num_clients,).
+    rounds
+        Of a run.
+    """
+    order = np.argsort(-seconds)
+    lengths = np.append(seconds[order], idle)
+    found = []
+    for level in levels:
+        stayed = np.cumprod(np.concatenate([[1.0], 1 - level[order]]))
+        slowest = stayed * np.append(level[order], 1.0)  # nobody slower joins, and this one does
+        mean = float(slowest @ lengths)
+        variance = max(float(slowest @ lengths**2) - mean**2, 0.0)
+        found.append(rounds * mean - 5 * (rounds * variance) ** 0.5)
+    return float(min(found))
 
 
 def on_grid(runs: Sequence[Curve], what: str, end: float) -> FloatArray:
@@ -87,7 +200,7 @@ def time_to(curves: FloatArray, target: FloatArray, end: float, *, falling: bool
     curves
         Values at POINTS times from 0 to `end`, shape (curves, POINTS).
     target
-        One a curve, shape (curves,).
+        One per curve, shape (curves,).
     end
         The last time.
     falling
@@ -111,60 +224,141 @@ def time_to(curves: FloatArray, target: FloatArray, end: float, *, falling: bool
     return np.where(reached.any(axis=1), (np.maximum(first - 1, 0) + part) * step, np.inf)
 
 
+def time_ratio(
+    own: FloatArray, other: FloatArray, at: float, end: float, *, falling: bool, error: float
+) -> Estimate:
+    """Return how long one scheme takes to get where another is at a time, over that time.
+
+    Ratio r means for r ≤ 1 that the scheme's mean at time r · `at` is the other's at `at`, and for
+    r ≥ 1 that its mean at `at` is the other's at `at` / r: whoever is ahead at `at`, the ratio says
+    how much earlier it was where the other is. So it is finite even if one of the two never gets
+    where the other is.
+
+    The interval has every r at which the mean over seeds of the differences, own at its time minus
+    other at its own, may be 0 (`interval_of_mean`): it is made on the scale of the loss or
+    accuracy, where everything is finite.
+
+    Parameters
+    ----------
+    own, other
+        Values at POINTS times from 0 to `end`, shape (seeds, POINTS); seed by seed the same coins.
+    at
+        When the other is looked at.
+    end
+        The last time.
+    falling
+        Whether the lower is ahead (a loss) or the higher (an accuracy).
+    error
+        How likely the interval may miss.
+    """
+    sign = 1.0 if falling else -1.0
+    times = np.linspace(0, end, own.shape[1])
+    before = (times > 0) & (times < at)
+    own_at, other_at = (np.array([np.interp(at, times, row) for row in v]) for v in (own, other))
+    earlier = sign * (own[:, before] - other_at[:, None])
+    later = sign * (own_at[:, None] - other[:, before])[:, ::-1]
+    ratios = np.concatenate([times[before] / at, [1.0], (at / times[before])[::-1]])
+    behind = np.hstack([earlier, sign * (own_at - other_at)[:, None], later])
+    mean = behind.mean(axis=0)
+    value = _first(ratios, mean)
+    if len(own) < LEAST_SEEDS:
+        return Estimate(value, np.nan, np.nan)
+    least, most = interval_of_mean(behind, error)
+    # The last r at which equality is possible: the first one, seen from the other side.
+    high = -_first(-ratios[::-1], -most[::-1])
+    return Estimate(value, _first(ratios, least), high)
+
+
+def _first(places: FloatArray, values: FloatArray) -> float:
+    """Return the first place at which values are 0 or below, linearly between places."""
+    below = values <= 0
+    if not below.any():
+        return np.inf
+    i = int(np.argmax(below))
+    if i == 0:
+        return float(places[0])
+    part = values[i - 1] / (values[i - 1] - values[i])
+    return float(places[i - 1] + part * (places[i] - places[i - 1]))
+
+
 def resample_indices(count: int) -> npt.NDArray[np.int64]:
     """Return observations drawn with replacement, shape (RESAMPLES, count); the same every time."""
     return np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
 
 
-def resamples(count: int) -> FloatArray:
-    """Return weights that average each of those resamples, shape (RESAMPLES, count)."""
-    weights = np.zeros((RESAMPLES, count))
-    np.add.at(weights, (np.arange(RESAMPLES)[:, None], resample_indices(count)), 1 / count)
-    return weights
-
-
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """Times to one target, by scheme, with the ratios of the proposed scheme to others.
+    """Times to one target, by scheme, with the ratios of one of them to the others.
 
-    The target is what uniform pricing reaches, on average, at a fraction of the evaluation time.
-    Resamples draw seeds, the same for all schemes, and go through the whole rule, target included.
+    Attributes
+    ----------
+    target
+        What the reference, such as uniform pricing, reaches on average at a fraction of the
+        evaluation time.
+    times
+        When each scheme's mean first gets there; inf if it does not.
+    ratios
+        Of that scheme's time to each other's (`time_ratio`), each at the time at which the other
+        gets to the target, or at its end if it does not.
+    seeds
+        How many seeds each scheme's numbers stand on: those that it shares with that scheme and the
+        reference.
     """
 
     target: float
     times: dict[str, float]
     ratios: dict[str, Estimate]
+    seeds: dict[str, int]
 
     @classmethod
     def measure(
-        cls, curves: Mapping[str, Sequence[Curve]], what: str, fraction: float, end: float
+        cls,
+        curves: Mapping[str, Sequence[Curve]],
+        what: str,
+        fraction: float,
+        end: float,
+        *,
+        own: str = "equilibrium",
+        reference: str = "uniform",
+        error: Callable[..., float] = lambda *_: ERROR,
     ) -> Timed:
         """Apply the rule at one fraction of the evaluation time.
 
         Parameters
         ----------
         curves
-            Runs of each scheme, seed by seed; "equilibrium" and "uniform" among them.
+            Runs of each scheme, seed by seed; `own` and the reference among them.
         what
             "loss" or "accuracy".
         fraction, end
             Of the evaluation time, and that time.
+        own, reference
+            The scheme that is compared with all others, and the one that sets the target.
+        error
+            How likely an interval for some of the runs may miss, by their names.
         """
         falling = what == "loss"
-        seeds = len(curves["uniform"])
-        weights = np.vstack([np.full(seeds, 1 / seeds), resamples(seeds)])
-        means = {name: weights @ on_grid(runs, what, end) for name, runs in curves.items()}
-        at = fraction * (POINTS - 1)
-        low = int(at)
-        share = at - low
-        uniform = means["uniform"]
-        targets = (1 - share) * uniform[:, low] + share * uniform[:, min(low + 1, POINTS - 1)]
-        times = {name: time_to(mean, targets, end, falling=falling) for name, mean in means.items()}
-        own = times["equilibrium"]
-        with np.errstate(invalid="ignore"):  # neither reached it: not a number
-            ratios = {
-                name: Estimate.of(own[0] / other[0], own[1:] / other[1:], seeds)
-                for name, other in times.items()
-                if name != "equilibrium"
-            }
-        return cls(float(targets[0]), {name: float(t[0]) for name, t in times.items()}, ratios)
+        grids = {name: on_grid(runs, what, end) for name, runs in curves.items()}
+        times, ratios, seeds = {}, {}, {}
+        for name, grid in grids.items():
+            used = (own, reference, name)
+            count = seeds[name] = min(len(grids[one]) for one in used)
+            target = _mean_at(grids[reference][:count], fraction)
+            mean = grid[:count].mean(axis=0)
+            times[name] = float(time_to(mean[None], np.array([target]), end, falling=falling)[0])
+            if name != own:
+                known = np.flatnonzero(np.isfinite(mean))[-1] * end / (POINTS - 1)
+                ratios[name] = time_ratio(
+                    grids[own][:count], grid[:count], min(times[name], known), end,
+                    falling=falling, error=error(*dict.fromkeys(used)),
+                )  # fmt: skip
+        return cls(_mean_at(grids[reference], fraction), times, ratios, seeds)
+
+
+def _mean_at(grid: FloatArray, fraction: float) -> float:
+    """Return the mean over seeds at a fraction of the time."""
+    at = fraction * (POINTS - 1)
+    low = int(at)
+    share = at - low
+    mean = grid.mean(axis=0)
+    return float((1 - share) * mean[low] + share * mean[min(low + 1, POINTS - 1)])

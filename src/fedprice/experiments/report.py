@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import base64
 import re
+from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from fedprice.errors import require
-from fedprice.experiments.figures import all_figures
-from fedprice.experiments.results import Table
-from fedprice.experiments.tables import all_tables
-from fedprice.experiments.verdicts import RULE, Verdict, all_claims
+from fedprice.experiments.table import Table
+from fedprice.experiments.verdicts import RULE, Verdict
 from fedprice.tables import csv_text, whole_file
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     import polars as pl
 
     from fedprice.experiments.figures import Drawing
-    from fedprice.experiments.reproduce import Reproduction
+    from fedprice.experiments.results import Result
+    from fedprice.experiments.verdicts import Claim
 
-__all__ = ["write_report"]
+__all__ = ["Report", "duration"]
 
 # Black becomes the text's colour, so that a figure is readable on a dark page too.
 SVG_STYLE = (
@@ -31,95 +32,103 @@ SVG_STYLE = (
 )
 
 
-def write_report(reproduction: Reproduction, folder: Path) -> tuple[Path, Table]:
-    """Write the report and its companions; return the report's path and the verdicts.
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What a report says.
 
-    Each file appears whole; the report itself comes last.
+    Attributes
+    ----------
+    title, paragraphs
+        The heading, and what comes first, in words.
+    first, others
+        Figures before the verdicts, and after the tables.
+    claims, tables
+        What is claimed, and every table.
+    notes, ran, settings
+        How it was run: what to know, when and where, and all settings.
+    results
+        The runs behind it.
     """
-    jinja2 = require("jinja2", "reproduce")
-    tables = all_tables(reproduction.results)
-    claims = all_claims(reproduction.results)
-    verdicts = Table("verdicts", "Verdicts", [claim.row() for claim in claims], RULE)
-    drawings = all_figures(reproduction.results)
-    for name in ("tables", "figures"):
-        (folder / name).mkdir(exist_ok=True)
-    keys = {table.key for table in tables} | {drawing.key for drawing in drawings}
-    for old in (*(folder / "tables").iterdir(), *(folder / "figures").iterdir()):
-        if old.stem not in keys and old.stem.startswith(("table-", "fig-")):
-            old.unlink()  # of other settings
-    for table in (verdicts, *tables):
-        _write_table(table, folder / "tables")
-    images = {drawing.key: _write_figure(drawing, folder / "figures") for drawing in drawings}
-    with whole_file(folder / "results.parquet") as part:
-        _long_frame(reproduction).write_parquet(part)
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    source = resources.files("fedprice.experiments").joinpath("report.html.j2")
-    settings, count = reproduction.settings, [c.verdict for c in claims].count
-    page = environment.from_string(source.read_text(encoding="utf-8")).render(
-        setups=[r.title for r in reproduction.results],
-        counts=[(v.value, count(v)) for v in Verdict],
-        verdicts=verdicts,
-        differences=[claim.difference for claim in claims if claim.difference],
-        tables=tables,
-        drawings=drawings,
-        images=images,
-        widths={drawing.key: round(drawing.figure.get_figwidth(), 1) for drawing in drawings},
-        machine=reproduction.machine,
-        wall=_duration(reproduction.wall_seconds),
-        worked=", ".join(f"{r.title} {_duration(r.seconds)}" for r in reproduction.results),
-        finished=reproduction.finished,
-        settings=settings.to_toml(),
-        version=reproduction.version,
-        notes=data_notes(reproduction),
-    )
-    with whole_file(folder / "results.md") as part:
-        part.write_text(_markdown(reproduction, verdicts, tables, drawings), encoding="utf-8")
-    path = folder / "report.html"
-    with whole_file(path) as part:
-        part.write_text(page, encoding="utf-8")
-    return path, verdicts
+
+    title: str
+    paragraphs: list[str]
+    first: list[Drawing]
+    claims: list[Claim]
+    tables: list[Table]
+    others: list[Drawing]
+    notes: list[str]
+    ran: str
+    settings: str
+    results: Sequence[Result]
+
+    @property
+    def verdicts(self) -> Table:
+        """The claims as a table; without the paper's numbers if there are none."""
+        rows = [claim.row() for claim in self.claims]
+        if all(row["paper"] == "–" for row in rows):
+            rows = [{k: v for k, v in row.items() if k != "paper"} for row in rows]
+        return Table("verdicts", "Verdicts", rows, RULE)
+
+    def write(self, folder: Path) -> Path:
+        """Write the report and its companions; return the report's path.
+
+        Each file appears whole; the report itself comes last.
+        """
+        jinja2 = require("jinja2", "reproduce")
+        drawings = self.first + self.others
+        for name in ("tables", "figures"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        keys = {table.key for table in self.tables} | {drawing.key for drawing in drawings}
+        for old in (*(folder / "tables").iterdir(), *(folder / "figures").iterdir()):
+            if old.stem not in keys and old.stem.startswith(("table-", "fig-")):
+                old.unlink()  # of other settings
+        for table in (self.verdicts, *self.tables):
+            _write_table(table, folder / "tables")
+        images = {drawing.key: _write_figure(drawing, folder / "figures") for drawing in drawings}
+        with whole_file(folder / "results.parquet") as part:
+            _long_frame(self.results).write_parquet(part)
+        environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        source = resources.files("fedprice.experiments").joinpath("report.html.j2")
+        count = [claim.verdict for claim in self.claims].count
+        page = environment.from_string(source.read_text(encoding="utf-8")).render(
+            report=self,
+            counts=[(verdict.value, count(verdict)) for verdict in Verdict],
+            verdicts=self.verdicts,
+            differences=[claim.difference for claim in self.claims if claim.difference],
+            images=images,
+            widths={drawing.key: round(drawing.figure.get_figwidth(), 1) for drawing in drawings},
+        )
+        with whole_file(folder / "results.md") as part:
+            part.write_text(self._markdown(), encoding="utf-8")
+        path = folder / "report.html"
+        with whole_file(path) as part:
+            part.write_text(page, encoding="utf-8")
+        return path
+
+    def _markdown(self) -> str:
+        """Return the report's tables and figures as a page of Markdown."""
+        parts = ["# Results", *self.paragraphs, *_markdown_figures(self.first)]
+        for table in (self.verdicts, *self.tables):
+            parts += [f"## {table.title}", table.markdown().rstrip(), table.note]
+        parts += _markdown_figures(self.others)
+        parts += ["## How it was run", self.ran, *(f"- {note}" for note in self.notes)]
+        return "\n\n".join(parts) + "\n"
 
 
-def _markdown(
-    reproduction: Reproduction, verdicts: Table, tables: list[Table], drawings: list[Drawing]
-) -> str:
-    """Return the report's tables and figures as a page of Markdown."""
-    settings = reproduction.settings
-    parts = [
-        "# Results",
-        f"`fedprice reproduce {' '.join(settings.setups)}`, {settings.seeds} seeds, finished "
-        f"{reproduction.finished} after {_duration(reproduction.wall_seconds)} on "
-        f"{reproduction.machine}.",
-        *(f"- {note}" for note in data_notes(reproduction)),
+def _markdown_figures(drawings: list[Drawing]) -> list[str]:
+    return [
+        part
+        for drawing in drawings
+        for part in (
+            f"## {drawing.title}",
+            f"![{drawing.title}](figures/{drawing.key}.svg)",
+            drawing.note,
+        )
     ]
-    for table in (verdicts, *tables):
-        parts += [f"## {table.title}", table.markdown().rstrip(), table.note]
-    for drawing in drawings:
-        image = f"![{drawing.title}](figures/{drawing.key}.svg)"
-        parts += [f"## {drawing.title}", image, drawing.note]
-    return "\n\n".join(parts) + "\n"
 
 
-def data_notes(reproduction: Reproduction) -> list[str]:
-    """Return what a reader must know of the data."""
-    notes = [
-        "Times are simulated: the paper's 40 Raspberry Pis are clients whose speeds are drawn at "
-        "random, set so that 1,000 rounds take about as long as in the paper. The evaluation time "
-        "of a setup is what every run of the three schemes covers.",
-        "Costs and values are one exponential draw a setup, the same under all schemes; seeds vary "
-        "coins and batches, the same under all schemes.",
-        "The authors' public code uses other settings than the paper (E = 50, constant costs), and "
-        "its generators do not give 14,463 or 35,155 samples; ours follow the paper's text.",
-    ]
-    notes += [
-        f"{result.title}: {result.study.federation.name}; evaluated over {result.end:,.0f} "
-        "simulated seconds."
-        for result in reproduction.results
-    ]
-    return notes
-
-
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return seconds, or minutes if they are many, as text."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
@@ -159,7 +168,7 @@ def _adaptable(svg: str) -> str:
     return re.sub(r"(<svg[^>]*>)", rf"\1{SVG_STYLE}", svg, count=1)
 
 
-def _long_frame(reproduction: Reproduction) -> pl.DataFrame:
+def _long_frame(results: Sequence[Result]) -> pl.DataFrame:
     import polars as pl
 
     return pl.concat(
@@ -175,7 +184,7 @@ def _long_frame(reproduction: Reproduction) -> pl.DataFrame:
                     "accuracy": curve.accuracy,
                 }
             )
-            for result in reproduction.results
+            for result in results
             for name, curves in result.curves.items()
             for seed, curve in enumerate(curves)
         ]

@@ -6,19 +6,20 @@ import json
 import os
 import platform
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedprice import __version__
 from fedprice.errors import InputError
-from fedprice.experiments.cells import Cell, Curve, Store
-from fedprice.experiments.results import Result
-from fedprice.experiments.runner import run_cells
+from fedprice.experiments.cells import Store
 from fedprice.experiments.settings import Settings
+from fedprice.experiments.setup_claims import claims_of
+from fedprice.experiments.setup_results import SetupResult
+from fedprice.experiments.setup_study import SetupStudy, begin
 from fedprice.experiments.setups import setup_of
-from fedprice.experiments.study import Study, begin
+from fedprice.experiments.work import Work
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Reproduction", "gather", "reproduce"]
 
 SETTINGS, RUN = "settings.toml", "run.json"
+_Work = Work[SetupStudy, SetupResult]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,27 +47,11 @@ class Reproduction:
     """
 
     settings: Settings
-    results: list[Result]
+    results: list[SetupResult]
     wall_seconds: float
     finished: str
     machine: str
     version: str
-
-
-@dataclass(frozen=True, eq=False)
-class _Work:
-    studies: list[Study] = field(default_factory=list)
-    found: dict[int, Curve] = field(default_factory=dict)
-    cells: list[Cell] = field(default_factory=list)
-
-    def missing(self) -> list[Cell]:
-        return [cell for i, cell in enumerate(self.cells) if i not in self.found]
-
-    def results(self) -> list[Result]:
-        curves: dict[str, dict[str, list[Curve]]] = {s.setup.name: {} for s in self.studies}
-        for i, cell in enumerate(self.cells):  # in the order of the seeds
-            curves[cell.setup].setdefault(cell.name, []).append(self.found[i])
-        return [Result(study, curves[study.setup.name]) for study in self.studies]
 
 
 def reproduce(
@@ -105,13 +91,20 @@ def reproduce(
     store = Store(folder / "cells", report)
     store.clean()
     work = _load(settings, data, store, report)
+    missing = work.missing()  # prices, too: a scheme that fails is named before anything is written
     with whole_file(folder / SETTINGS) as part:
         part.write_text(settings.to_toml(), encoding="utf-8")
-    missing = work.missing()
-    if missing:
-        try:
-            _compute(work, missing, store, workers, progress)
-        finally:
+    computed = False
+    try:
+        while True:
+            computed = computed or bool(missing)
+            if missing:
+                work.compute(missing, workers, progress)
+            if not work.add_seeds(report):
+                break
+            missing = work.missing()
+    finally:
+        if computed:
             _note_time(folder, settings, time.monotonic() - start)
     return _finish(settings, work, folder)
 
@@ -126,51 +119,27 @@ def gather(folder: Path, data: str | None = None) -> Reproduction:
         work = _load(settings, data, Store(folder / "cells", lambda _: None), None)
     except InputError as error:
         raise InputError(f"{error} {advice}") from error
-    missing = work.missing()
-    if missing:
-        raise InputError(
-            f"{folder} lacks {len(missing)} of {len(work.cells)} results (first: "
-            f"{missing[0].title}), or they are of other code. {advice}"
-        )
-    return _finish(settings, work, folder)
+    while True:
+        missing = work.missing()
+        if missing:
+            raise InputError(
+                f"{folder} lacks {len(missing)} of {len(work.cells())} results (first: "
+                f"{missing[0].title}), or they are of other code. {advice}"
+            )
+        if not work.add_seeds(lambda _: None):
+            return _finish(settings, work, folder)
 
 
 def _load(
     settings: Settings, data: str | None, store: Store, report: Callable[[str], None] | None
 ) -> _Work:
-    work = _Work()
     takers = [name for name in settings.setups if setup_of(name).takes_data]
+    studies = []
     for name in settings.setups:
         # Setups without a use for `data` refuse it, so they get it only if all of them are such.
         own = data if name in takers or not takers else None
-        work.studies.append(begin(settings, name, own, store, report))
-        work.cells.extend(work.studies[-1].cells())
-    for i, cell in enumerate(work.cells):
-        curve = store.load_curve(cell)
-        if curve is not None:
-            work.found[i] = curve
-    return work
-
-
-def _compute(
-    work: _Work,
-    missing: list[Cell],
-    store: Store,
-    workers: int | str | None,
-    progress: Callable[[int, int, int, int], None],
-) -> None:
-    index = {id(cell): i for i, cell in enumerate(work.cells)}
-    total = sum(cell.rounds for cell in missing)
-    # The longest first, so that no worker is left alone with one at the end.
-    ordered = sorted(missing, key=lambda c: -c.rounds * float(c.levels.sum()))
-    computed = run_cells(
-        ordered,
-        workers or os.cpu_count() or 1,
-        lambda rounds, done: progress(rounds, total, done, len(missing)),
-    )
-    for cell, curve in computed:
-        store.save_curve(cell, curve)
-        work.found[index[id(cell)]] = curve
+        studies.append(begin(settings, name, own, store, report))
+    return Work(studies, store, SetupResult, claims_of)
 
 
 def machine() -> str:

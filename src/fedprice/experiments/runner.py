@@ -6,16 +6,25 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
 from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import InputError, require
-from fedprice.experiments.cells import Cell, Curve, compute
+from fedprice.experiments.cells import Cell, Curve, TaskSource, compute
+from fedprice.learning import LogisticRegression
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from fedprice.learning import Task
 
 __all__ = ["run_cells"]
 
@@ -30,6 +39,9 @@ def run_cells(
 ) -> Iterator[tuple[Cell, Curve]]:
     """Compute cells, and yield each with its result as it comes.
 
+    Those of a setup run on processes or a cluster, those of a task of one's own on threads of this
+    process, as no other could make the task.
+
     Parameters
     ----------
     cells
@@ -40,7 +52,38 @@ def run_cells(
     progress
         Told now and then how many rounds, and how many cells, are done so far.
     """
+    if isinstance(cells[0].source, TaskSource):
+        return _on_threads(cells, cells[0].source.task, int(workers), progress)
     return _on_ray(cells, progress) if workers == "ray" else _on_processes(cells, workers, progress)  # type: ignore[arg-type]
+
+
+def _on_threads(
+    cells: Sequence[Cell], task: Task, workers: int, progress: Callable[[int, int], None]
+) -> Iterator[tuple[Cell, Curve]]:
+    rounds = finished = 0
+    lock, stopping = threading.Lock(), threading.Event()
+
+    def tell(_: int) -> None:
+        nonlocal rounds
+        if stopping.is_set():
+            raise CancelledError
+        with lock:
+            rounds += 1
+
+    if isinstance(task, LogisticRegression):
+        task.prepare()  # once, before the threads
+    with ThreadPoolExecutor(workers if task.parallel else 1) as pool:
+        try:
+            waiting = {pool.submit(compute, c, c.fingerprint(), tell): c for c in cells}
+            while waiting:
+                done, _ = wait(waiting, timeout=TICK, return_when=FIRST_COMPLETED)
+                for future in done:
+                    finished += 1
+                    yield waiting.pop(future), future.result()
+                progress(rounds, finished)
+        finally:
+            stopping.set()
+            pool.shutdown(cancel_futures=True)
 
 
 def _on_processes(

@@ -13,25 +13,59 @@ from fedprice.experiments.setups import SETUPS, setup_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["PAPER_SCHEMES", "Settings"]
+__all__ = ["PAPER_SCHEMES", "PUBLISHED_SCHEMES", "Settings", "StudySettings"]
 
 PAPER_SCHEMES = ("equilibrium", "weighted", "uniform")
+PUBLISHED_SCHEMES = ("weighted-published", "uniform-published")
 
 
 @dataclass(frozen=True)
-class Settings:
+class StudySettings:
+    """What any study has to know.
+
+    Attributes
+    ----------
+    schemes
+        Names, or FILE.py:FUNCTION.
+    seeds, most_seeds
+        Runs of each scheme at first, and where a verdict is still open at the end.
+    rounds
+        Of training.
+    """
+
+    schemes: tuple[str, ...] = PAPER_SCHEMES
+    seeds: int = 20
+    most_seeds: int = 200
+    rounds: int = 1000
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = 2 if field.name in ("seeds", "bias_seeds", "num_clients", "rounds") else 1
+            if field.type == "int" and not (type(value) is int and value >= least):
+                raise InputError(
+                    f"`{field.name}` must be a whole number, at least {least}; got {value!r}."
+                )
+        if self.most_seeds < self.seeds:
+            raise InputError(
+                f"`most_seeds` must be at least `seeds`, {self.seeds}; got {self.most_seeds}."
+            )
+
+
+@dataclass(frozen=True)
+class Settings(StudySettings):
     """What to run. The defaults are the paper's section VI.
 
     Attributes
     ----------
+    schemes
+        Schemes beside the paper's: names, or FILE.py:FUNCTION.
+    seeds, most_seeds, rounds
+        As for any study; the rounds are R.
     setups
         Which of the paper's setups.
-    schemes
-        Schemes beside the paper's three: names, or FILE.py:FUNCTION.
-    seeds
-        Runs of each scheme.
-    rounds, local_steps, batch
-        R, E and the batch size.
+    local_steps, batch
+        E and the batch size.
     num_clients
         Clients of a setup; with fewer than the paper's 40, samples shrink in proportion.
     pilot_repeats, pilot_rounds
@@ -46,10 +80,8 @@ class Settings:
         Random price vectors to compare the equilibrium with.
     """
 
-    setups: tuple[str, ...] = tuple(SETUPS)
     schemes: tuple[str, ...] = ()
-    seeds: int = 20
-    rounds: int = 1000
+    setups: tuple[str, ...] = tuple(SETUPS)
     local_steps: int = 100
     batch: int = 24
     num_clients: int = 40
@@ -75,19 +107,13 @@ class Settings:
             raise InputError(f"`pilot_rounds` must be at least 1; got {self.pilot_rounds}.")
         if not self.setups:
             raise InputError(f"`setups` must name at least one of {', '.join(SETUPS)}.")
-        for field in fields(self):
-            value = getattr(self, field.name)
-            least = 2 if field.name in ("seeds", "bias_seeds", "num_clients", "rounds") else 1
-            if field.type == "int" and not (type(value) is int and value >= least):
-                raise InputError(
-                    f"`{field.name}` must be a whole number, at least {least}; got {value!r}."
-                )
+        super().__post_init__()
 
     @classmethod
     def quick(cls, **changes: Any) -> Self:
-        """Return settings that show everything in little more than a minute a small setup."""
-        few = {"seeds": 5, "bias_seeds": 5, "level_vectors": 30, "level_rounds": 100}
-        return cls(**(few | changes))
+        """Return settings that show everything in little more than a minute per small setup."""
+        few = dict.fromkeys(("seeds", "most_seeds", "bias_seeds"), 5)
+        return cls(**(few | {"level_vectors": 30, "level_rounds": 100} | changes))
 
     @classmethod
     def read(cls, path: Path) -> Self:

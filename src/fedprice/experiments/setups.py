@@ -89,10 +89,10 @@ class Setup:
         costs, values = rng.exponential(size=(2, federation.num_clients))
         clients = Clients(
             samples=federation.samples,
-            grad_norm=calibration.grad_norm,
+            grad_norm=1.0,
             cost=self.mean_cost * costs,
             value=self.mean_value * values,
-        )
+        ).with_norms(calibration.fit.norm, calibration.norms)
         return Game(clients, bound=calibration.bound(rounds), budget=self.budget)
 
     def clock(self, federation: Federation, local_steps: int = 100, seed: int = 0) -> Clock:

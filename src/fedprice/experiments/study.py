@@ -1,236 +1,210 @@
-"""`Study`: one setup of a reproduction, from calibration and prices to the cells it needs."""
+"""`Study`: a task, calibrated and priced under several schemes, and the cells that it needs.
+
+::
+
+    Study               any task: `fedprice.study`
+    └── SetupStudy      a setup of the paper, with all that its section VI runs
+"""
 
 from __future__ import annotations
 
 import hashlib
 import inspect
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedprice import calibration as calibration_code
-from fedprice.calibration import Calibration, calibrate
+from fedprice.calibration import Calibration, calibrate, fits, pilots, search
 from fedprice.errors import InputError
-from fedprice.experiments import paper
-from fedprice.experiments.cells import Cell, engine_version, federation_of, task_of
-from fedprice.experiments.measures import Estimate
-from fedprice.experiments.settings import PAPER_SCHEMES
-from fedprice.experiments.setups import setup_of
-from fedprice.learning import Training
-from fedprice.learning.optimum import best_loss, own_optimum_losses
-from fedprice.pricing import Status, find_schemes, solve
+from fedprice.experiments.cells import Cell, engine_version
+from fedprice.experiments.measures import shortest_time
+from fedprice.pricing import Status, find_schemes
 from fedprice.pricing.display import infeasible_line
+from fedprice.rounds import usual_aggregator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from fedprice.arrays import FloatArray, IntArray
-    from fedprice.data import Federation
-    from fedprice.experiments.cells import Store
-    from fedprice.experiments.settings import Settings
-    from fedprice.experiments.setups import Setup
+    from fedprice.arrays import FloatArray
+    from fedprice.experiments.cells import SetupSource, Store, TaskSource
+    from fedprice.experiments.settings import StudySettings
     from fedprice.game import Game
     from fedprice.pricing import Outcome
 
+__all__ = ["Plan", "Study", "calibrated"]
 
-__all__ = ["SWEEPS", "Study", "begin"]
+FRACTION = 0.9  # of the time, at which the reference sets the target
 
-# Figures 5 to 7: which mean of Table I each setup varies. The paper prints the values of v̄ only.
-SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
-    "setup1": ("mean_value", (0, 4_000, 80_000)),
-    "setup2": ("mean_cost", (10, 20, 40)),
-    "setup3": ("budget", (250, 500, 1_000)),
-}
-OTHER_RUNS = ("difference", "fedavg", "subset", "full")  # names of runs that are no scheme's
-RIDGE = 1e-6  # where the least loss is looked for; the loss there is reported without it
-SWEEP_TIME = 600.0  # simulated seconds that Figures 5 to 7 show
-MEAN_LEVEL = 0.25  # of the random levels
-SPARE = 1.4  # rounds beyond what they take on average, so that every run gets there
+
+class Plan(NamedTuple):
+    """What is trained under one name: levels, how long, in what manner, on how many seeds first."""
+
+    levels: FloatArray
+    rounds: int
+    evaluate_every: int
+    seeds: int
+    aggregator: str
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """One setup, calibrated and priced.
+    """A task, calibrated and priced.
 
     Attributes
     ----------
-    settings, setup, federation, data
-        What to run on what; where image data are.
-    calibration
-        The measured constants.
-    own, least
-        F(w_n*) of each client, found with a ridge of 1e-4, and F*, with one of 1e-6.
+    name
+        Of the task.
+    settings, source
+        What to run, and what is trained.
+    calibration, priced
+        The measured constants, and the game that they make with costs, values and the budget.
+    own
+        F(w_n*) of each client, the loss that it could reach alone, where it is known.
     seconds
-        What calibration and optima took.
+        What calibration took.
     """
 
-    settings: Settings
-    setup: Setup
-    federation: Federation
-    data: str | None
+    name: str
+    settings: StudySettings
+    source: SetupSource | TaskSource
     calibration: Calibration
-    own: FloatArray
-    least: float
+    priced: Game
+    own: FloatArray | None
     seconds: float
+
+    taken: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def title(self) -> str:
+        """What the study is called in tables."""
+        return self.name
+
+    @property
+    def data_name(self) -> str:
+        """What the data are."""
+        return self.source.task.name
+
+    @property
+    def scheme_names(self) -> tuple[str, ...]:
+        """The schemes: names, or FILE.py:FUNCTION."""
+        return self.settings.schemes
 
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
-        """The outcome of each scheme: the paper's three first, then those asked for."""
-        game, found = self.game(), {}
-        for scheme in find_schemes((*PAPER_SCHEMES, *self.settings.schemes), taken=OTHER_RUNS):
+        """The outcome of each scheme."""
+        game, found = self.priced, {}
+        for scheme in find_schemes(self.scheme_names, taken=self.taken):
             outcome = found[scheme.name] = scheme(game)
             if outcome.status is Status.INFEASIBLE:
-                raise InputError(f"{self.setup.name}: {infeasible_line(outcome)}")
+                raise InputError(f"{self.name}: {infeasible_line(outcome)}")
         return found
-
-    def game(self, **changes: Any) -> Game:
-        """Return the setup's game, with some of Table I changed."""
-        setup = replace(self.setup, **changes)
-        return setup.game(self.federation, self.calibration, rounds=self.settings.rounds)
-
-    @cached_property
-    def sweep(self) -> dict[float, Outcome]:
-        """The equilibria of Figure 5, 6 or 7, by the mean or budget that varies."""
-        what, values = SWEEPS[self.setup.name]
-        return {value: solve(self.game(**{what: value})) for value in values}
-
-    def payer_counts(self, mean_value: float, alpha: float, draws: int) -> IntArray:
-        """Return how many clients pay at the equilibrium, over draws of costs and values."""
-        setup = replace(self.setup, mean_value=mean_value)
-        calibration, rounds = self.calibration.with_alpha(alpha), self.settings.rounds
-        games = (
-            setup.game(self.federation, calibration, rounds=rounds, seed=seed)
-            for seed in range(draws)
-        )
-        return np.array([solve(game).payers for game in games])
-
-    @cached_property
-    def payers(self) -> dict[int, Estimate]:
-        """Table V: the median number of payers by mean value, with the range of 90 % of draws."""
-        alpha, draws = self.calibration.alpha, self.settings.population_draws
-        found = {}
-        for mean_value in paper.PAYERS:
-            counts = self.payer_counts(mean_value, alpha, draws)
-            middle, low, high = np.quantile(counts, [0.5, 0.05, 0.95], method="nearest")
-            found[mean_value] = Estimate(float(middle), float(low), float(high))
-        return found
-
-    @cached_property
-    def level_vectors(self) -> FloatArray:
-        """Random levels, shape (vectors, num_clients), all with the same mean.
-
-        With different means, any rule that likes more joiners would order them well.
-        """
-        rng = np.random.default_rng(0)
-        shape = (self.settings.level_vectors, self.federation.num_clients)
-        levels = np.exp(rng.normal(0, 1, shape))
-        for _ in range(50):  # scaled, and kept within limits, until both hold
-            levels = np.clip(levels * MEAN_LEVEL / levels.mean(axis=1, keepdims=True), 0.02, 1.0)
-        return levels
 
     @property
-    def compares_bound(self) -> bool:
-        """Whether this is the setup on which the bound is compared with what is measured."""
-        return self.setup.name == self.settings.setups[0]
+    def subject(self) -> str:
+        """The scheme that is compared with all others: the first."""
+        return next(iter(self.outcomes))
 
-    def cells(self) -> list[Cell]:
-        """Return all runs that the setup needs."""
-        settings = self.settings
+    @property
+    def reference(self) -> str:
+        """The scheme that sets targets: uniform pricing, or else the last."""
+        return "uniform" if "uniform" in self.outcomes else list(self.outcomes)[-1]
+
+    @property
+    def timed_schemes(self) -> tuple[str, ...]:
+        """The schemes whose runs all cover the evaluation time."""
+        return tuple(self.outcomes)
+
+    @property
+    def time_label(self) -> str:
+        """What the time of a run is."""
+        return "rounds" if self.source.clock is None else "simulated time, s"
+
+    def printed(self, what: str) -> Mapping[str, int]:
+        """Return times that a paper prints for its target loss or accuracy, by scheme."""
+        del what
+        return {}
+
+    def fraction(self, what: str) -> float:
+        """Return the share of the time at which the reference sets the target."""
+        del what
+        return FRACTION
+
+    def lasts(self, *names: str) -> float:
+        """Return the time that runs under each of some schemes cover."""
+        clock = self.source.clock
+        if clock is None:
+            return float(self.settings.rounds)
+        levels = [self.outcomes[name].levels for name in names]
+        seconds = clock.compute + clock.transfer
+        return shortest_time(seconds, clock.idle, levels, self.settings.rounds)
+
+    def scheme_plans(self) -> dict[str, Plan]:
+        """Return what is trained under the schemes' prices."""
+        settings, usual = self.settings, usual_aggregator(self.source.task).name
         every = max(settings.rounds // 100, 1)
-        training = Training(local_steps=settings.local_steps, batch=settings.batch)
-        short = min(settings.rounds, round(settings.rounds * SPARE * SWEEP_TIME / self.setup.time))
-        cells: list[Cell] = []
+        return {
+            name: Plan(outcome.levels, settings.rounds, every, settings.seeds,
+                       outcome.aggregator or usual)
+            for name, outcome in self.outcomes.items()
+        }  # fmt: skip
 
-        def add(name: str, levels: FloatArray, seeds: int, **changes: Any) -> None:
-            chosen: dict[str, Any] = {"rounds": settings.rounds, "evaluate_every": every} | changes
-            cells.extend(
-                Cell(self.setup.name, name, seed, levels, data=self.data,
-                     training=training, num_clients=settings.num_clients, **chosen)
-                for seed in range(seeds)
-            )  # fmt: skip
+    @cached_property
+    def plans(self) -> dict[str, Plan]:
+        """What the study trains, by name."""
+        return self.scheme_plans()
 
-        for name, outcome in self.outcomes.items():
-            own = {} if outcome.aggregator is None else {"aggregator": outcome.aggregator}
-            add(name, outcome.levels, settings.seeds, **own)
-        best = self.outcomes["equilibrium"].levels
-        add("difference", best, settings.bias_seeds, aggregator="difference")
-        add("fedavg", best, settings.bias_seeds, aggregator="fedavg")
-        fixed = solve(self.game(), "subset")
-        add(fixed.scheme, fixed.levels, settings.bias_seeds, aggregator=fixed.aggregator)
-        add("full", np.ones_like(best), settings.bias_seeds)
-        what, _ = SWEEPS[self.setup.name]
-        for value, outcome in self.sweep.items():
-            if value != getattr(self.setup, what):
-                add(f"{what}={value:g}", outcome.levels, settings.seeds, rounds=short)
-        if self.compares_bound:
-            rounds = min(settings.rounds, settings.level_rounds)
-            for i, levels in enumerate(self.level_vectors):
-                add(f"levels={i}", levels, 2, rounds=rounds, evaluate_every=rounds)
-        return cells
+    def cells(self, seeds: Mapping[str, int]) -> list[Cell]:
+        """Return all runs that the study needs.
+
+        Parameters
+        ----------
+        seeds
+            How many runs, by name, where it is more than planned.
+        """
+        return [
+            Cell(
+                self.source, name, seed, plan.levels, rounds=plan.rounds,
+                evaluate_every=plan.evaluate_every, aggregator=plan.aggregator,
+            )
+            for name, plan in self.plans.items()
+            for seed in range(max(plan.seeds, seeds.get(name, 0)))
+        ]  # fmt: skip
 
 
-def begin(
-    settings: Settings,
-    name: str,
-    data: str | None,
+def calibrated(
+    source: SetupSource | TaskSource,
     store: Store,
-    report: Callable[[str], None] | None = None,
-) -> Study:
-    """Return a setup calibrated, from the store or else by pilots, which `report` is told of."""
-    setup = setup_of(name)
-    federation = federation_of(name, settings.num_clients, data)
-    training = Training(local_steps=settings.local_steps, batch=settings.batch)
-    task = task_of(name, settings.num_clients, data, training)
+    report: Callable[[str], None] | None,
+    **settings: Any,
+) -> tuple[Calibration, float]:
+    """Return a calibration and what it took in seconds, from the store or else by pilots.
+
+    Parameters
+    ----------
+    source, store
+        What is calibrated, and where results are kept.
+    report
+        Told that pilots run; without it they must not.
+    **settings
+        As for `fedprice.calibrate`.
+    """
     digest = hashlib.sha256(engine_version().encode())
-    digest.update(inspect.getsource(calibration_code).encode())
-    digest.update(f"{task.fingerprint}\0".encode())
-    digest.update(f"{settings.pilot_repeats}\0{settings.pilot_rounds}".encode())
+    for code in (fits, pilots, search):
+        digest.update(inspect.getsource(code).encode())
+    digest.update(f"{source.task.fingerprint}\0{source.code}".encode())
+    digest.update("\0".join(map(str, settings.values())).encode())
     fingerprint = digest.hexdigest()
-    stored = store.load(f"{name} calibration", fingerprint)
+    stored = store.load(f"{source.name} calibration", fingerprint)
     if stored is None:
         if report is None:
-            raise InputError(f"{store.folder} lacks the calibration of {name}.")
-        report(f"calibrating {name}")
+            raise InputError(f"{store.folder} lacks the calibration of {source.name}.")
+        report(f"calibrating {source.name}")
         start = time.perf_counter()
-        found = calibrate(
-            task,
-            checkpoints=settings.pilot_rounds,
-            repeats=settings.pilot_repeats,
-        )
-        own = own_optimum_losses(federation)
-        stored = {
-            "calibration": np.array(found.to_json()),
-            "own": own,
-            "seconds": np.array(time.perf_counter() - start),
-        }
-        store.save(f"{name} calibration", fingerprint, stored)
-    calibration = Calibration.from_json(str(stored["calibration"]))
-    return Study(
-        settings=settings,
-        setup=setup,
-        federation=federation,
-        data=data,
-        calibration=calibration,
-        own=stored["own"],
-        least=_least_loss(name, federation, store, report),
-        seconds=float(stored["seconds"]),
-    )
-
-
-def _least_loss(
-    name: str, federation: Federation, store: Store, report: Callable[[str], None] | None
-) -> float:
-    """Return F*, from the store or by L-BFGS: the loss at the minimum with a small ridge."""
-    text = f"{engine_version()}{federation.fingerprint}{RIDGE}"
-    fingerprint = hashlib.sha256(text.encode()).hexdigest()
-    stored = store.load(f"{name} optimum", fingerprint)
-    if stored is None:
-        if report is None:
-            raise InputError(f"{store.folder} lacks the optimum of {name}.")
-        report(f"finding the optimum of {name}")
-        stored = {"least": np.array(best_loss(federation, ridge=RIDGE))}
-        store.save(f"{name} optimum", fingerprint, stored)
-    return float(stored["least"])
+        found = calibrate(source.task, **settings)
+        seconds = np.array(time.perf_counter() - start)
+        stored = {"calibration": np.array(found.to_json()), "seconds": seconds}
+        store.save(f"{source.name} calibration", fingerprint, stored)
+    return Calibration.from_json(str(stored["calibration"])), float(stored["seconds"])

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from fedprice.errors import InputError
 from fedprice.flower.deals import Deals, proposals_of
 from fedprice.flower.suitable import is_bytes
-from fedprice.flower.wire import to_record
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain
 from fedprice.market.messages import ANY, ModelSchema
@@ -227,6 +226,7 @@ class Agreements:
         return self.layout.own(self.initial)
 
     def _schema(self) -> ModelSchema:
-        schema = ModelSchema.of(self._model(), self.names, self.layout.buffers)
-        bytes_only = is_bytes(to_record(self.names, self.initial))
-        return replace(schema, shapes=[ANY]) if bytes_only else schema
+        layout = self.layout
+        shapes = [ANY] if is_bytes(self.initial) else [list(shape) for shape in layout.shapes]
+        kinds = [kind.str for kind in layout.dtypes]
+        return ModelSchema(list(self.names), shapes, kinds, list(layout.buffers))

@@ -196,7 +196,8 @@ class ParticipationMod:
     def _offer(self, message: Message, context: Context) -> Message:
         own, now = self._client(context), time.time()
         record = market_fields(message.content)
-        signed, offer, conditions = _own_offer(own, record)
+        signed = signed_of(record, "offer")
+        offer, conditions = _own_offer(own, str(record.get("conditions")), signed)
         told = {name[7:]: value for name, value in record.items() if name.startswith("before.")}
         before = _agreed(own, told) if told else None  # the period before was opened
         with kept_evidence(context, own.receipts) as evidence:
@@ -218,8 +219,9 @@ class ParticipationMod:
 
     def _reveal(self, message: Message, context: Context) -> Message:
         own, record = self._client(context), market_fields(message.content)
-        signed, _, conditions = _own_offer(own, record)
-        committed, _ = _own_commitment(own, record, signed)
+        signed, committed = signed_of(record, "offer"), signed_of(record, "commitment")
+        _, conditions = _own_offer(own, str(record.get("conditions")), signed)
+        _own_commitment(own, committed, signed)
         roster = signed_of(record, "roster")
         named: Roster = roster.open(Roster, signed.key)
         if (named.ledger, named.run) != (conditions.ledger, conditions.run):
@@ -302,15 +304,26 @@ class _Agreed:
 
 def _agreed(own: Client, record: dict[str, Any]) -> _Agreed:
     """Return what was agreed, if it follows from what this client signed."""
-    signed, offer, conditions = _own_offer(own, record)
-    committed, commitment = _own_commitment(own, record, signed)
-    secret, opening = record.get("secret"), signed_of(record, "opening")
-    mine = own_secret(own.key.private, signed.hash)
-    if not (isinstance(secret, bytes) and is_opening(secret, offer.coin_hash)):
+    secret, text = record.get("secret"), str(record.get("conditions"))
+    if not isinstance(secret, bytes):
+        raise RefusedError("the server's secret is not the one it committed to.")
+    names = ("offer", "commitment", "opening")
+    return _read_agreed(own, text, secret, *(signed_of(record, name) for name in names))
+
+
+@lru_cache(maxsize=64)  # the same agreement comes again every round
+def _read_agreed(
+    own: Client, text: str, secret: bytes, signed: Signed, committed: Signed, opening: Signed
+) -> _Agreed:
+    """Return what was agreed; it does not change, so it may be shared."""
+    offer, conditions = _own_offer(own, text, signed)
+    commitment = _own_commitment(own, committed, signed)
+    if not is_opening(secret, offer.coin_hash):
         raise RefusedError("the server's secret is not the one it committed to.")
     opened: Opening = opening.open(Opening, signed.key)
     if (opened.ledger, opened.run) != (conditions.ledger, conditions.run):
         raise RefusedError("it says that another run was opened.")
+    mine = own_secret(own.key.private, signed.hash)
     coins = Coins(coin_key(secret, mine, bytes.fromhex(opened.mixed)), commitment.level)
     return _Agreed(conditions, signed, committed, opening, coins)
 
@@ -320,7 +333,7 @@ def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agre
     server, ledger = agreed.offer.key, agreed.conditions.ledger
     _ensure(evidence, own, agreed.conditions, agreed.offer, agreed.commitment)
     evidence.note_opened(agreed.offer, agreed.opening)
-    if "receipt.content" in record:
+    if "receipt" in record:
         signed = signed_of(record, "receipt")
         receipt: Receipt = signed.open(Receipt, server)
         if (receipt.ledger, receipt.client) != (ledger, own.name):
@@ -329,18 +342,17 @@ def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agre
     evidence.note_head(signed_of(record, "head"), ledger, server)
 
 
-def _own_offer(own: Client, record: dict[str, Any]) -> tuple[Signed, Offer, Conditions]:
+def _own_offer(own: Client, text: str, signed: Signed) -> tuple[Offer, Conditions]:
     """Return an offer that was made to this client, by the server it deals with."""
-    signed = signed_of(record, "offer")
     offer: Offer = signed.open(Offer, own.server or signed.key)
     if offer.client != own.name:
         raise RefusedError("this offer is for another client.")
-    conditions, hash_ = _read_conditions(str(record.get("conditions")))
+    conditions, hash_ = _read_conditions(text)
     if hash_ != offer.conditions:
         raise RefusedError("these are not the conditions of the offer.")
     if conditions.server != signed.key.hex():
         raise RefusedError("its conditions name another server than the one that signed it.")
-    return signed, offer, conditions
+    return offer, conditions
 
 
 @lru_cache(maxsize=64)  # the same conditions come again every round
@@ -350,16 +362,13 @@ def _read_conditions(text: str) -> tuple[Conditions, str]:
     return conditions, conditions.hash
 
 
-def _own_commitment(
-    own: Client, record: dict[str, Any], offer: Signed
-) -> tuple[Signed, Commitment]:
+def _own_commitment(own: Client, signed: Signed, offer: Signed) -> Commitment:
     """Return what this client committed to, if it is this offer."""
-    signed = signed_of(record, "commitment")
     commitment: Commitment = signed.open(Commitment, own.key.public)
     mine = own_secret(own.key.private, offer.hash)
     if commitment.offer != offer.hash or commitment.secret_hash != secret_hash(mine):
         raise RefusedError("this is not the offer that was committed to.")
-    return signed, commitment
+    return commitment
 
 
 def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
@@ -413,5 +422,5 @@ def _tell(own: Client, offer: Offer, conditions: Conditions, level: int, context
     context.state[MARKET] = market_record(**known | {f"terms of {conditions.run}": told})
 
 
-def _reply(message: Message, **fields: bytes) -> Message:
+def _reply(message: Message, **fields: bytes | list[bytes]) -> Message:
     return Message(RecordDict({MARKET: market_record(**fields)}), reply_to=message)

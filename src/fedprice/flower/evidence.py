@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from flwr.app import ConfigRecord
+
 from fedprice.errors import InputError
-from fedprice.flower.wire import MARKET, market_record
+from fedprice.flower.wire import MARKET, market_fields, market_record
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.messages import (
     RefusedError,
@@ -255,8 +257,7 @@ def kept_evidence(context: Context, path: Path | None) -> Iterator[Evidence]:
     path
         The file of receipts, which is created if it is not there; None for none.
     """
-    record = dict(context.state.config_records.get(MARKET) or {})
-    state = json.loads(str(record.get("evidence", "{}")))
+    state = json.loads(str(market_fields(context.state).get("evidence", "{}")))
     if path is None:
         evidence = Evidence(state, None)
         try:
@@ -280,5 +281,8 @@ def kept_evidence(context: Context, path: Path | None) -> Iterator[Evidence]:
 
 
 def _remember(context: Context, evidence: Evidence) -> None:
-    known = dict(context.state.config_records.get(MARKET) or {})
-    context.state[MARKET] = market_record(**known | {"evidence": json.dumps(evidence.state)})
+    known, text = context.state.get(MARKET), json.dumps(evidence.state)
+    if isinstance(known, ConfigRecord):
+        known["evidence"] = text
+    else:
+        context.state[MARKET] = market_record(evidence=text)

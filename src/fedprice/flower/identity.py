@@ -245,7 +245,8 @@ def _table(path: Path, changed: int) -> dict[str, tuple[float, float]]:
 
     frame = read_table(path)
     share = "weight" if "weight" in frame.columns else "samples"
-    missing = [name for name in (share, "grad_norm") if name not in frame.columns]
+    norm = "update_norm" if "update_norm" in frame.columns else "grad_norm"
+    missing = [name for name in (share, norm) if name not in frame.columns]
     try:
         clients = Clients.from_frame(frame.with_columns(pl.lit(1.0).alias(n) for n in missing))
     except InputError as error:

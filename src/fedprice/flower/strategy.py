@@ -16,6 +16,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result, Strategy
 
+from fedprice.arrays import LARGE, each_meanwhile
 from fedprice.errors import InputError, UndeliveredError
 from fedprice.flower.agreements import Agreements
 from fedprice.flower.evaluation import LossWatch, mean_metrics, metrics_of, tell_unusual
@@ -434,12 +435,17 @@ class PricedParticipation(Strategy):
             raise InputError("no round is under way; call `configure_train` first.")
         numbers = {client: n for n, client in enumerate(loop.ids)}
         taken = list[tuple[str, Message]]()
-        for client, reply in answered(self._called, replies):
-            if self._intake.take(round_, numbers[client], reply, self._reach(self.done)):
+        reach = self._reach(self.done)
+
+        def take(answer: tuple[str, Message]) -> None:
+            client, reply = answer
+            if self._intake.take(round_, numbers[client], reply, reach):
                 # A strategy aggregates the arrays; without one they are in the sum already.
                 kept = reply if self.strategy is not None else without_arrays(reply)
                 taken.append((client, kept))
-            del reply
+
+        # While a large update is checked and added, the next one is on its way.
+        each_meanwhile(answered(self._called, replies), take, large=self._layout.size >= LARGE)
         for client, own in market.refused.items():
             why = own.reason
             _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)

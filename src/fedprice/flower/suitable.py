@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy.strategy_utils import aggregate_bagging
@@ -19,7 +19,10 @@ from fedprice.flower.wire import MOST, the_arrays
 from fedprice.market.messages import RefusedError
 
 if TYPE_CHECKING:
-    from flwr.app import ArrayRecord, RecordDict
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+    from flwr.app import Array, ArrayRecord, RecordDict
 
 __all__ = ["PRIVATE", "is_bytes", "parts_of", "require_aggregable", "require_numbers"]
 
@@ -103,9 +106,9 @@ def _tell(strategy: flower.Strategy) -> None:
         )
 
 
-def is_bytes(arrays: ArrayRecord) -> bool:
+def is_bytes(arrays: Iterable[Array | npt.NDArray[Any]]) -> bool:
     """Return whether a model is bytes, such as XGBoost's: exactly one 1-D array of uint8."""
-    return [(array.dtype, len(array.shape)) for array in arrays.values()] == [("uint8", 1)]
+    return [(str(array.dtype), len(array.shape)) for array in arrays] == [("uint8", 1)]
 
 
 def require_numbers(arrays: ArrayRecord, strategy: flower.Strategy | None) -> None:
@@ -123,11 +126,11 @@ def require_numbers(arrays: ArrayRecord, strategy: flower.Strategy | None) -> No
     """
     bags = isinstance(strategy, flower.FedXgbBagging)
     foreign = strategy is not None and not type(strategy).__module__.startswith("flwr.")
-    if is_bytes(arrays) and not bags and not foreign:
+    if is_bytes(arrays.values()) and not bags and not foreign:
         raise InputError(
             "the model is bytes, which cannot be averaged; give `strategy=FedXgbBagging()`."
         )
-    if bags and not (is_bytes(arrays) and list(arrays) == ["0"]):
+    if bags and not (is_bytes(arrays.values()) and list(arrays) == ["0"]):
         raise InputError(
             "FedXgbBagging needs a model of bytes, `ArrayRecord([np.frombuffer(model, np.uint8)])`;"
             f" got {len(arrays)} arrays, of which the first are named {list(arrays)[:3]}."

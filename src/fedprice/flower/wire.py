@@ -22,7 +22,7 @@ from fedprice.market.messages import (
 from fedprice.market.updates import array_digests, hash_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -92,13 +92,9 @@ class Profile:
             raise InputError("`cost` must be above 0.")
 
 
-def signed_fields(name: str, signed: Signed) -> dict[str, bytes]:
-    """Return a signed message as fields of a ConfigRecord."""
-    return {
-        f"{name}.content": signed.content,
-        f"{name}.signature": signed.signature,
-        f"{name}.key": signed.key,
-    }
+def signed_fields(name: str, signed: Signed) -> dict[str, list[bytes]]:
+    """Return a signed message as a field of a ConfigRecord."""
+    return {name: [signed.content, signed.signature, signed.key]}
 
 
 def market_fields(content: RecordDict) -> dict[str, Any]:
@@ -109,10 +105,10 @@ def market_fields(content: RecordDict) -> dict[str, Any]:
 
 def signed_of(record: dict[str, Any], name: str) -> Signed:
     """Return a signed message of the market's fields, or refuse what is none."""
-    text, signature, key = (record.get(f"{name}.{p}") for p in ("content", "signature", "key"))
-    if not (isinstance(text, bytes) and isinstance(signature, bytes) and isinstance(key, bytes)):
-        raise RefusedError(f"it has no signed {name}.")
-    return Signed(text, signature, key)
+    match record.get(name):
+        case [bytes() as text, bytes() as signature, bytes() as key]:
+            return Signed(text, signature, key)
+    raise RefusedError(f"it has no signed {name}.")
 
 
 def the_arrays(content: RecordDict) -> ArrayRecord:
@@ -125,8 +121,12 @@ def the_arrays(content: RecordDict) -> ArrayRecord:
 
 def arrays_of(record: ArrayRecord) -> Arrays:
     """Return the arrays of a record, in order, to be read only; refuse what cannot be read."""
+    return _all_read(record.values())
+
+
+def _all_read(arrays: Iterable[Array]) -> Arrays:
     try:
-        return [_read(array) for array in record.values()]
+        return [_read(array) for array in arrays]
     except Exception as error:  # whatever numpy makes of bytes from a stranger
         raise RefusedError("its arrays cannot be read.") from error
 
@@ -166,16 +166,16 @@ def hash_of_record(record: ArrayRecord, *, update: bool = False) -> str:
     """Return `arrays_hash` of a record's arrays, each of which is hashed once."""
     arrays = list(record.values())
     # As Flower keeps its chunks: with the array, whose copies have it, too.
-    known = [array.__dict__.get(DIGEST) for array in arrays]
-    new = [
-        (array, values)
-        for array, values, own in zip(arrays, arrays_of(record), known, strict=True)
-        if own is None or own[0] is not array.data
-    ]
-    digests = array_digests([values for _, values in new])
-    for (array, _), digest in zip(new, digests, strict=True):
+    new = [array for array in arrays if not _has_digest(array)]
+    for array, digest in zip(new, array_digests(_all_read(new)), strict=True):
         array.__dict__[DIGEST] = array.data, digest
     return hash_of([array.__dict__[DIGEST][1] for array in arrays], update=update)
+
+
+def _has_digest(array: Array) -> bool:
+    """Return whether the digest of an array is known, and its bytes are still the same."""
+    data, _ = array.__dict__.get(DIGEST, (None, None))
+    return data is array.data
 
 
 def named_arrays(record: ArrayRecord, names: Sequence[str]) -> Arrays:

@@ -184,7 +184,10 @@ class Layout:
         return _joined([a for a, own in zip(arrays, self.buffers, strict=True) if own])
 
     def own(self, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
-        """Return a model in the types of this layout, as clients get it."""
+        """Return a copy of a model in the types of this layout, as clients get it."""
+        floats = all(kind.kind == "f" and kind.itemsize <= 8 for kind in self.dtypes)
+        if floats and tuple(array.dtype for array in arrays) == self.dtypes:
+            return [np.array(array, order="C") for array in arrays]  # 64 bits would change none
         return self.arrays(self.flat(arrays), self.flat_buffers(arrays))
 
     def arrays(self, vector: npt.NDArray[Any], buffers: npt.NDArray[Any] | None = None) -> Arrays:
@@ -224,19 +227,28 @@ class Layout:
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]]) -> FloatArray:
-    return np.concatenate([np.asarray(a, np.float64).ravel() for a in arrays] or [np.empty(0)])
+    joined, at = np.empty(sum(array.size for array in arrays)), 0
+    for array in arrays:
+        _write(np.ravel(array), joined[at : at + array.size])
+        at += array.size
+    return joined
 
 
 def _as_type(vector: npt.NDArray[Any], kind: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return a copy of a vector in another type."""
     made = np.empty(vector.size, kind)
+    _write(vector, made)
+    return made
+
+
+def _write(vector: npt.NDArray[Any], into: npt.NDArray[Any]) -> None:
+    """Copy a vector into another one, which may be of another type."""
 
     def write(part: slice) -> None:
         with np.errstate(over="ignore"):  # of this thread
-            made[part] = vector[part]
+            into[part] = vector[part]
 
     in_parts(vector.size, write)
-    return made
 
 
 def _ends(vector: npt.NDArray[Any]) -> list[Any]:

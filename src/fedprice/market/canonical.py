@@ -43,8 +43,7 @@ def canonical_text(content: Any) -> str:
     return "".join(["{", *parts[1:], "}"])
 
 
-def _dumped(content: Any) -> str:
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_dumped = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _plain_rows(rows: dict[str, Any]) -> str | None:
@@ -52,8 +51,10 @@ def _plain_rows(rows: dict[str, Any]) -> str | None:
 
     A round has such a row for every update, and json takes half as long again.
     """
-    plain = set(map(type, rows)) == {str}
-    if not plain or not all(isinstance(row, (list, tuple)) and row for row in rows.values()):
+    kinds = set(map(type, rows.values()))
+    if set(map(type, rows)) != {str} or not all(issubclass(kind, list | tuple) for kind in kinds):
+        return None
+    if not all(rows.values()):
         return None
     between = '","'
     try:

@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-__all__ = ["Entry", "append", "chain", "find", "recorded"]
+__all__ = ["Entry", "append", "chain", "find", "last_number", "recorded"]
 
 # What every entry needs, put together once.
-_BY_KEY = sa.select(entries.c.content).where(entries.c.key == sa.bindparam("of_key"))
+_BY_KEY = sa.select(entries.c.content, entries.c.number).where(
+    entries.c.key == sa.bindparam("of_key")
+)
+_LAST = sa.select(sa.func.max(entries.c.number))
 _NEW_ENTRY = entries.insert()
 
 
@@ -43,10 +46,15 @@ def find(connection: Connection, key: list[Any]) -> dict[str, Any] | None:
     return None if text is None else content_of(text)
 
 
-def recorded(connection: Connection, key: list[Any]) -> str | None:
-    """Return the text of the entry with this key, as it was recorded."""
-    text: str | None = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
-    return text
+def last_number(connection: Connection) -> int:
+    """Return the number of the last entry; 0 if there is none."""
+    return connection.execute(_LAST).scalar() or 0
+
+
+def recorded(connection: Connection, key: list[Any]) -> tuple[str, int] | None:
+    """Return the text of the entry with this key, as it was recorded, and its number."""
+    row = connection.execute(_BY_KEY, {"of_key": key_text(key)}).one_or_none()
+    return None if row is None else (row.content, row.number)
 
 
 def append(

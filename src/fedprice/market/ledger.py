@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedprice.errors import FedpriceError, InputError, nearest
 from fedprice.market.accounts import account_ids, balances_of
 from fedprice.market.canonical import canonical_text
-from fedprice.market.chain import Entry, append, chain, find, recorded
+from fedprice.market.chain import Entry, append, chain, find, last_number, recorded
 from fedprice.market.database import (
     DamagedError,
     Database,
@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 __all__ = ["DamagedError", "Delivered", "Entry", "Head", "Ledger", "LedgerError", "Refused"]
 
 UNIT = "CREDIT"
+_HEAD = sa.select(entries.c.number, entries.c.hash, entries.c.signature)
+_HEAD = _HEAD.order_by(entries.c.number.desc()).limit(1)
 MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked for
 
 
@@ -239,9 +241,7 @@ class Ledger:
     def head(self) -> Head:
         """Return the last entry's number and hash, signed by the server."""
         with self._reading() as connection:
-            last = sa.select(entries.c.number, entries.c.hash, entries.c.signature)
-            row = connection.execute(last.order_by(entries.c.number.desc()).limit(1)).one()
-        return Head(*row)
+            return Head(*connection.execute(_HEAD).one())
 
     def deposit(self, account: str, amount: int, reference: str) -> bool:
         """Bring money in; return whether it is new: a reference counts once per account.
@@ -478,7 +478,8 @@ class Ledger:
         """
         require_whole("round", round_)
         require_digest("model", model)
-        self._require_run(run)
+        if run not in self._books.runs:  # what is there stays there
+            self._require_run(run)
         for client in missed:
             require_name("client", client)
         content: dict[str, Any] = {
@@ -560,10 +561,17 @@ class Ledger:
             with self._database.writing() as connection:
                 found = recorded(connection, [kind, *of])
                 if found is not None:
-                    if found != text:
+                    before, at = found
+                    if before != text:
                         raise LedgerError(
                             f"{title} is recorded already, with other content; take another name "
                             "or ledger."
+                        )
+                    moves = kind in ("deposit", "withdraw")
+                    if moves and at not in self._caught_up(connection).moves:
+                        raise LedgerError(
+                            f"{title} was recorded as entry {at}, and reversed since; take another "
+                            "reference. Nothing was recorded."
                         )
                     return False
                 books = self._caught_up(connection)
@@ -610,6 +618,8 @@ class Ledger:
     def _caught_up(self, connection: Connection) -> Books:
         """Return the books with what was written since: it was checked before it was written."""
         books = self._books
+        if last_number(connection) <= len(books.hashes):
+            return books
         books.trusting = True
         try:
             for entry in chain(connection, after=len(books.hashes)):

@@ -160,6 +160,12 @@ class SigningKey:
         self._private = make.generate() if private is None else make.from_private_bytes(private)
         self._public = bytes(self._private.public_key().public_bytes_raw())
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SigningKey) and other.public == self.public
+
+    def __hash__(self) -> int:
+        return hash(self.public)
+
     @property
     def public(self) -> bytes:
         """The public key, 32 bytes."""

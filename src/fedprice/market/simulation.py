@@ -264,8 +264,9 @@ def agree(
                 value=float(game.clients.value[n]),
                 cost_exponent=game.cost_exponent,
             )
-            grad_norm = float(game.clients.grad_norm[n])
-            own = answer(keys[name], signed, level, samples=int(samples[n]), grad_norm=grad_norm)
+            declared = game.clients.grad_norm
+            norm = None if declared is None else float(declared[n])
+            own = answer(keys[name], signed, level, samples=int(samples[n]), grad_norm=norm)
             bargain.commit(name, own, keys[name].public)
     bargain.close()
     for name in bargain.rosters():

@@ -47,7 +47,8 @@ LARGEST_NORM = 1e150  # of any update: squares of larger numbers overflow
 SLACK = 2.0  # how far an update's norm may exceed what the declared or measured norm implies
 SAME = 1e-6  # two updates whose norms and projections differ by less, relative to the norm: copies
 HASHED = 1 << 22  # bytes of an array that are hashed in one go
-PROJECTIONS, WIDTH, PIECE = 3, 1 << 12, 1 << 16  # of a sketch; a piece fits into a core's cache
+PROJECTIONS, WIDTH, PIECE = 3, 1 << 12, 1 << 16  # of a sketch
+RUN = 8 * PIECE  # numbers that are looked at in one go
 
 
 @dataclass(frozen=True)
@@ -154,27 +155,34 @@ def sketch_of(arrays: Sequence[npt.NDArray[Any]]) -> Accepted:
     >>> sketch_of([np.array([3.0, 4.0])])
     Accepted(norm=5.0, sketch='5,-1.4,0.2,1.4')
     """
-    pieces = [
-        flat[start : start + PIECE]
-        for flat in (np.ascontiguousarray(array).reshape(-1) for array in arrays)
-        for start in range(0, flat.size, PIECE)
-    ]
+    flats = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
+    runs = [flat[at : at + RUN] for flat in flats for at in range(0, flat.size, RUN)]
     # A number's sign is that of its place, modulo WIDTH, times that of its piece: as good as
     # independent signs for telling updates apart, and most of the work is plain additions.
-    inner, outer = _signs("places", WIDTH), _signs("pieces", len(pieces))
+    inner = _signs("places", WIDTH)
+    outer = _signs("pieces", sum(-(-flat.size // PIECE) for flat in flats))
+    sizes = [run.size for run in runs] or [0]
+    tall, each = -(-max(sizes) // WIDTH), -(-sum(sizes) // len(sizes))
 
     def look(part: slice) -> list[tuple[float, FloatArray]]:
-        table, found = np.empty((PIECE // WIDTH, WIDTH)), []
-        with np.errstate(over="ignore", invalid="ignore"):
-            for piece in pieces[part]:
-                rows = table[: -(-piece.size // WIDTH)]
-                rows.reshape(-1)[piece.size :] = 0.0
-                rows.reshape(-1)[: piece.size] = piece
-                square = np.vecdot(rows, rows).sum()  # rows are too short for BLAS's own threads
-                found.append((float(square), np.vecdot(inner, rows.sum(axis=0))))
+        table = np.empty((tall, WIDTH))
+        found: list[tuple[float, FloatArray]] = []
+        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
+            for run in runs[part]:
+                rows = table[: -(-run.size // WIDTH)]
+                rows.reshape(-1)[run.size :] = 0.0
+                rows.reshape(-1)[: run.size] = run
+                whole = (
+                    run.size // PIECE * (PIECE // WIDTH)
+                )  # rows of whole pieces; one may be left
+                for some in (rows[:whole].reshape(-1, PIECE // WIDTH, WIDTH), rows[None, whole:]):
+                    if some.size:
+                        squares = np.vecdot(some, some)  # rows are too short for BLAS's own threads
+                        sums = np.vecdot(inner, some.sum(axis=1)[:, None])
+                        found += zip(squares.sum(axis=1).tolist(), sums, strict=True)
         return found
 
-    seen = [own for part in in_parts(len(pieces), look, each=PIECE) for own in part]
+    seen = [own for part in in_parts(len(runs), look, each=each) for own in part]
     squares, sums = 0.0, np.zeros(PROJECTIONS)
     with np.errstate(over="ignore", invalid="ignore"):
         for sign, (square, projected) in zip(outer.T, seen, strict=True):

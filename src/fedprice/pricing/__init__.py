@@ -8,9 +8,11 @@ from fedprice.pricing import equilibrium, subset, uniform, weighted  # registers
 from fedprice.pricing.outcome import Certificate, Outcome, Status
 from fedprice.pricing.published import uniform_published, weighted_published
 from fedprice.pricing.reference import convex, msearch, random_starts
+from fedprice.pricing.rivals import RIVALS
 from fedprice.pricing.schemes import SCHEMES, Scheme, find_scheme, find_schemes, scheme, solve
 
 __all__ = [
+    "RIVALS",
     "SCHEMES",
     "Certificate",
     "Outcome",

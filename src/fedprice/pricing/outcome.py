@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedprice.arrays import FloatArray
+    from fedprice.arrays import BoolArray, FloatArray
     from fedprice.game import Game
 
 
@@ -89,6 +89,10 @@ class Outcome:
         Passes over the clients that the search took.
     posts_prices, aggregator
         Properties of the scheme (see `Scheme`), which writes them here.
+    bought
+        Which clients are held to their level by a contract, shape (N,); its price is the payment
+        per unit of level. All others choose their level at their price. None: the scheme has no
+        contracts.
     """
 
     game: Game
@@ -102,6 +106,7 @@ class Outcome:
     iterations: int
     posts_prices: bool = True
     aggregator: str | None = None
+    bought: BoolArray | None = None
 
     @classmethod
     def from_prices(
@@ -111,6 +116,7 @@ class Outcome:
         *,
         scheme: str,
         levels: FloatArray | None = None,
+        bought: BoolArray | None = None,
         least_budget: float = -np.inf,
         iterations: int = 0,
     ) -> Self:
@@ -128,7 +134,7 @@ class Outcome:
             The scheme's name.
         levels
             For schemes that do not leave the choice to the clients: the levels, shape (N,).
-        least_budget, iterations
+        bought, least_budget, iterations
             As for `Outcome`.
         """
         given = np.array(np.broadcast_to(np.asarray(prices, np.float64), len(game.clients)))
@@ -152,6 +158,7 @@ class Outcome:
             certificate=Certificate(objective(game.impact, levels), -np.inf),
             least_budget=least_budget,
             iterations=iterations,
+            bought=bought,
         )
 
     def __repr__(self) -> str:
@@ -178,6 +185,19 @@ class Outcome:
         return utilities(self.game, self.levels, self.prices)
 
     @cached_property
+    def surpluses(self) -> FloatArray:
+        """What each client gains over joining unpaid, all others joining as they do, shape (N,).
+
+        Payment less c q^τ + v k/q, above the same at the level that suits it best for nothing. It
+        is negative for whoever pays.
+        """
+        game, clients, tau = self.game, self.game.clients, self.game.cost_exponent
+        wants, unpaid = clients.value * game.impact, best_response(game, 0.0)
+        with np.errstate(all="ignore"):  # who is left out may suffer without limit
+            own = np.where(wants > 0, wants / self.levels - wants / unpaid, 0.0)
+            return self.payments - clients.cost * (self.levels**tau - unpaid**tau) - own
+
+    @cached_property
     def spend(self) -> float:
         """Σ P_n q_n, what the server pays in total."""
         return float(self.payments.sum())
@@ -196,6 +216,19 @@ class Outcome:
     def payers(self) -> int:
         """Number of clients with a negative price: they pay the server."""
         return int((self.prices < 0).sum())
+
+    @property
+    def left_out(self) -> int:
+        """Number of clients with an impact that never join: the model misses their data."""
+        return int(((self.levels == 0) & (self.game.impact > 0)).sum())
+
+    @property
+    def biased(self) -> bool:
+        """Whether training leads elsewhere than to the optimum, however long it takes.
+
+        It does if a client is left out, or if the scheme averages over whoever joined.
+        """
+        return self.left_out > 0 or self.aggregator == "fedavg"
 
     @property
     def largest_weight(self) -> float:
@@ -262,6 +295,7 @@ class Outcome:
             "expected_loss": self.expected_loss,
             "payers": self.payers,
             "mean_level": float(self.levels.mean()),
+            "left_out": self.left_out,
             "client_utility": float(self.utilities.sum()),
             "multiplier": self.multiplier,
             "sign_threshold": self.sign_threshold,

@@ -56,6 +56,7 @@ def subset(game: Game) -> Outcome:
         np.where(bought, prices, 0.0),
         scheme="subset",
         levels=np.where(bought, clients.level_max, 0.0),
+        bought=bought,
         least_budget=least,
     )
     return replace(outcome, posts_prices=False, aggregator="fedavg")

@@ -9,8 +9,9 @@ from nicegui import ui
 
 from fedprice.market.money import LEVEL_ONE, money
 from fedprice.tables import csv_text
+from fedprice.web.chart import Chart
 from fedprice.web.client_charts import balance_chart
-from fedprice.web.look import Chart, Figure, panel, term
+from fedprice.web.look import Figure, panel, term
 from fedprice.web.run_tables import run_address
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def _draw_run(part: RunPart, unit: str, linked: bool) -> None:
         card.props("data-part=run")
         with ui.row().classes("w-full items-center justify-between gap-2"):
             title = ui.link(part.name, run_address(part.name)) if linked else ui.label(part.name)
+            title.classes("fp-link" if linked else "")
             title.classes("font-semibold text-lg break-all")
             state = "settled" if run.settled else "under way"
             ui.label(state).classes("text-sm fp-muted").props("data-fact=state")

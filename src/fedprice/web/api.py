@@ -24,17 +24,17 @@ from fedprice.beliefs.beliefs import Beliefs
 from fedprice.beliefs.refusals import Outside
 from fedprice.bound import Bound
 from fedprice.clients import Clients
-from fedprice.commands.compare import compare
+from fedprice.commands.compare import compare, compared
 from fedprice.commands.frontier import frontier
 from fedprice.commands.lies import lies
 from fedprice.commands.post import EXPONENTIAL, OTHERS, check_post, exponential_beliefs, post
 from fedprice.commands.price import LOSSES, check_outside, losses_of, price
 from fedprice.commands.respond import respond
 from fedprice.commands.verify import verify
+from fedprice.commands.warnings import frontier_warnings, scheme_warnings
 from fedprice.errors import FedpriceError, InputError, MissingExtraError, nearest
 from fedprice.game import Game
 from fedprice.pricing import find_schemes
-from fedprice.pricing.outcome import summaries
 from fedprice.tables import json_text
 from fedprice.web.questions import (
     MOST_BELIEFS,
@@ -216,7 +216,8 @@ def _compare(asked: CompareQuestion) -> str:
     for scheme in asked.scheme:
         _require_offered(scheme)
     game = _game(asked, MOST_CLIENTS["compare"], asked.budget)
-    return json_text(schemes=summaries(compare(game, find_schemes(asked.scheme))))
+    found = compare(game, find_schemes(asked.scheme))
+    return json_text(schemes=compared(found), warnings=scheme_warnings(found))
 
 
 def _frontier(asked: FrontierQuestion) -> str:
@@ -226,7 +227,8 @@ def _frontier(asked: FrontierQuestion) -> str:
             f"clients times budgets must be at most {MOST_POINTS:,}; got "
             f"{len(game.clients) * len(asked.budgets):,}. Send fewer budgets."
         )
-    return json_text(frontier=frontier(game, asked.budgets).to_frame())
+    traced = frontier(game, asked.budgets)
+    return json_text(frontier=traced.to_frame(), warnings=frontier_warnings(traced))
 
 
 def _lies(asked: LiesQuestion) -> str:

@@ -36,6 +36,9 @@ __all__ = ["build", "serve"]
 
 PATIENCE = 60.0  # seconds that a browser waits for a page with a large table
 LAST = 4.0  # seconds that ending takes at most
+# Seconds that a browser may be silent, as on a busy machine. A page that was given up loads itself
+# again, and a file that was dropped on it is gone.
+SILENCE = 30.0
 
 
 def build(served: Served) -> FastAPI:
@@ -72,7 +75,9 @@ def build(served: Served) -> FastAPI:
     async def _results() -> None:
         await results_page(served)
 
-    ui.run_with(app, title="fedprice", dark=None, show_welcome_message=False)
+    ui.run_with(
+        app, title="fedprice", dark=None, show_welcome_message=False, reconnect_timeout=SILENCE
+    )
     return app
 
 

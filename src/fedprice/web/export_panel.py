@@ -47,7 +47,7 @@ class ExportPanel:
                 for box in (self._client, self._head):
                     box.props("dense outlined autocomplete=off").classes("grow basis-60")
             self._unsigned = ui.switch("Let money pass that moved without a signature (--unsigned)")
-            drop("Drop an export (.jsonl)", ".jsonl", self._dropped, LARGEST_UPLOAD)
+            drop("Drop or choose an export (.jsonl)", ".jsonl", self._dropped, LARGEST_UPLOAD)
             self._problem = Problem()
             self._shown = ui.column().classes("w-full gap-3 mt-2")
 

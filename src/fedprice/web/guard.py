@@ -24,6 +24,7 @@ import secrets
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from unicodedata import category
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fedprice.errors import InputError
@@ -228,7 +229,9 @@ class Guard:
             served = " or ".join(sorted(self.hosts))
             raise GuardError(403, f"the host {host!r:.100} is not served here; use {served}.")
         self._check_origin(request, host)
-        if any(ord(c) < 32 for c in request.path) or {".", ".."} & set(request.path.split("/")):
+        if any(category(c) == "Cc" for c in request.path) or {".", ".."} & set(
+            request.path.split("/")
+        ):
             raise GuardError(400, "the path must have neither '.' nor '..' nor control characters.")
         length = request.header("content-length")
         if length and not re.fullmatch("[0-9]{1,20}", length):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from fedprice.web import belief_charts as charts
+from fedprice.web import truth_charts as charts
 from fedprice.web.believed import DRAWS, forms_to_compare
-from fedprice.web.look import Chart, Problem, explained, panel
+from fedprice.web.chart import Chart
+from fedprice.web.look import Problem, explained, panel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from nicegui import context, ui
 
 from fedprice.errors import FedpriceError
-from fedprice.plots import COLORS, ON_SCREEN
+from fedprice.plots import COLORS
 from fedprice.pricing.display import number
 from fedprice.words import WORDS
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from fedprice.calibration import Calibration
 
 __all__ = [
-    "Chart",
     "Dial",
     "Figure",
     "Problem",
+    "absent_file",
     "address",
     "copy_button",
     "drop",
@@ -34,7 +34,9 @@ __all__ = [
     "frame",
     "measured_line",
     "panel",
+    "save_button",
     "set_address",
+    "sides",
     "term",
 ]
 
@@ -49,8 +51,6 @@ DARK_COOKIE = "fedprice-dark"  # the only thing that a browser keeps
 _DARK = {"dark": True, "light": False}
 _NEXT = {None: "dark", True: "light", False: "auto"}
 _ICONS = {None: "brightness_auto", True: "dark_mode", False: "light_mode"}
-_INK = "getComputedStyle(document.body).color"  # what text is written in, light or dark
-_GRID = "#8884"
 
 _STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
 
@@ -64,7 +64,7 @@ def frame(current: str) -> Iterator[None]:
     stored = context.client.request.cookies.get(DARK_COOKIE, "")
     dark = ui.dark_mode(_DARK.get(stored))
     with ui.header().classes("fp-header items-center gap-1 px-3 py-1 no-wrap"):
-        ui.label("fedprice").classes("text-lg font-bold mr-2")
+        ui.label("fedprice").classes("fp-brand text-lg font-bold mr-2")
         with (
             ui.row()
             .classes("fp-nav gap-1 no-wrap items-center flex-grow")
@@ -111,6 +111,16 @@ def panel(title: str, tip: str = "", classes: str = "") -> Iterator[ui.element]:
             if tip:
                 explain(label, tip)
         yield card
+
+
+def sides() -> ui.element:
+    """Return what has two columns, controls and results; one below the other if it is narrow.
+
+    There, what is classed `fp-first` and `fp-second` stands above all else.
+    """
+    return ui.element("div").classes(
+        "fp-sides w-full grid gap-3 grid-cols-1 lg:grid-cols-[300px_1fr]"
+    )
 
 
 def measured_line(calibration: Calibration) -> str:
@@ -224,72 +234,6 @@ class Figure:
         self._note.set_text(note)
 
 
-class Chart:
-    """A chart of ECharts; names in it are text, never HTML.
-
-    Parameters
-    ----------
-    options
-        As ECharts takes them.
-    label
-        What the chart shows, for those who do not see it.
-    height
-        In CSS units.
-    """
-
-    def __init__(self, options: Mapping[str, Any], label: str, height: str = "300px") -> None:
-        self.element = ui.echart(_themed(options)).classes("w-full")
-        self.element.style(f"height: {height}").props(f'role=img aria-label="{label}"')
-
-    def show(self, options: Mapping[str, Any]) -> None:
-        """Draw something else."""
-        self.element.options.clear()
-        self.element.options.update(_themed(options))
-        self.element.update()
-
-    def on_point(self, handler: Callable[[str], None]) -> None:
-        """Call `handler` with the name of a point that is clicked."""
-        self.element.on_point_click(lambda event: handler(str(event.name)))
-
-    def on_handle(self, handler: Callable[[float], None]) -> None:
-        """Call `handler` with the place on the x axis to which its handle is dragged."""
-        own = self.element.id
-        self.element.on("handle", lambda event: handler(float(event.args)), throttle=0.05)
-        ui.run_javascript(
-            f"const wait = setInterval(() => {{ const own = getElement({own}); if (!own?.chart) "
-            "return; clearInterval(wait); own.chart.on('updateAxisPointer', event => "
-            "event.axesInfo?.length && own.$emit('handle', event.axesInfo[0].value)); }, 20)"
-        )
-
-
-def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the house's colours and type, and tooltips that hold no HTML."""
-    own: dict[str, Any] = json.loads(json.dumps(options))
-    axes = {
-        "axisLine": {"lineStyle": {"color": "#888"}},
-        "splitLine": {"lineStyle": {"color": _GRID}},
-    }
-    for name in ("xAxis", "yAxis"):
-        found = own.get(name)
-        for axis in found if isinstance(found, list) else [found] if found else []:
-            axis.update({key: axes[key] | axis.get(key, {}) for key in axes})
-            axis.setdefault("axisLabel", {})[":color"] = _INK
-            axis.setdefault("nameTextStyle", {})[":color"] = _INK
-    if "legend" in own:
-        own["legend"] = {"itemWidth": 14, "itemHeight": 10} | own["legend"]
-    for name in ("legend", "title"):
-        if name in own:
-            own[name].setdefault("textStyle", {})[":color"] = _INK
-    tooltip = {"confine": True, "backgroundColor": "#22262d", "borderWidth": 0,
-               "textStyle": {"color": "#f4f5f7"}}  # fmt: skip
-    own["tooltip"] = tooltip | own.get("tooltip", {}) | {"renderMode": "richText"}
-    return {
-        "color": list(ON_SCREEN),
-        "animation": False,
-        "textStyle": {"fontFamily": "inherit"},
-    } | own
-
-
 def empty(text: str, command: str | None = None) -> None:
     """Say why there is nothing to see, and what to do about it."""
     with ui.column().classes("fp-panel w-full items-start gap-2"):
@@ -309,10 +253,17 @@ def copy_button(
         ui.clipboard.write(content() if callable(content) else content)
         ui.notify("Copied.", position="top", timeout=1200)
 
-    button = ui.button(text, on_click=copy, icon=icon).props("flat dense no-caps")
+    button = ui.button(text, on_click=copy, icon=icon).props("flat dense no-caps size=12px")
     if not text:
         button.props('aria-label="Copy"')
     return button
+
+
+def save_button(text: str, handler: Callable[[], Awaitable[None]]) -> ui.button:
+    """Draw a button that saves something in a file."""
+    return ui.button(text, on_click=handler).props(
+        "outline dense no-caps size=12px padding='2px 8px'"
+    )
 
 
 class Problem:
@@ -383,6 +334,15 @@ def drop(
 def address() -> dict[str, str]:
     """Return the state that the address of this page holds."""
     return dict(context.client.request.query_params)
+
+
+def absent_file(field: str = "file") -> str:
+    """Return what to say of a file that was dropped where this link was made; "" if none was."""
+    name = address().get(field, "")
+    return name and (
+        f"This link was made with the file {name[:100]}, which is not part of it. Drop that file "
+        "here to see the same."
+    )
 
 
 def set_address(state: Mapping[str, str]) -> None:

@@ -12,8 +12,9 @@ from fedprice.errors import InputError
 from fedprice.game import LARGEST_EXPONENT
 from fedprice.market.responses import last_offer, offer_in_words
 from fedprice.pricing.display import number
+from fedprice.web.chart import Chart
 from fedprice.web.client_charts import earning_chart, earning_rows
-from fedprice.web.look import Chart, Figure, Problem, drop, explained, panel, term
+from fedprice.web.look import Figure, Problem, drop, explained, panel, term
 from fedprice.web.uploads import LARGEST_UPLOAD, content_of
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ class OfferPanel:
         with panel("What an offer would earn", tip) as card:
             card.props("data-part=offer")
             self.choice = ui.row().classes("w-full items-center mb-2")
-            drop("Drop a file of receipts: its last offer counts", ".jsonl", self._dropped,
-                 LARGEST_UPLOAD)  # fmt: skip
+            drop(
+                "Drop or choose a file of receipts; its last offer counts", ".jsonl",
+                self._dropped, LARGEST_UPLOAD,
+            )  # fmt: skip
             self._problem = Problem()
             self._shown = ui.column().classes("w-full gap-3 mt-3")
 

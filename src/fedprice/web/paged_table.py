@@ -49,7 +49,8 @@ class PagedTable:
         labels: Mapping[str, str] | None = None,
         more: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> None:
-        self._key, self._labels, self._more = key, labels or {}, more
+        self._key, self._more = key, more
+        self._labels = {} if labels is None else labels  # which may change
         self._frame: pl.DataFrame | None = None
         self._search = ""
         first = {"rowsPerPage": SIZES[0], "page": 1, "rowsNumber": 0}

@@ -12,7 +12,6 @@ from fedprice.beliefs.beliefs import CELLS, Beliefs, Types
 from fedprice.beliefs.others import post_from_others
 from fedprice.beliefs.posting import FORMS, post
 from fedprice.bound import Bound
-from fedprice.clients import LARGEST_WEIGHT
 from fedprice.errors import InputError, nearest
 from fedprice.random_clients import EXAMPLE_ALPHA
 from fedprice.web.asked import calibrated_terms, given_in, plain_path
@@ -266,11 +265,8 @@ class PostAsked:
         bound = f"fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})"
         if clients is not None and calibration is not None:
             start = calibrated_terms(clients, calibration)
-            own = "".join(f', {name}=terms["{name}"]' for name in known)
-            whom = (
-                "fp.Clients(ids=calibration.ids, samples=calibration.samples, "
-                f"grad_norm=calibration.grad_norm{own}).with_max_weight({LARGEST_WEIGHT:g})"
-            )
+            own = ", ".join(f'{name}=terms["{name}"]' for name in known)
+            whom = f"calibration.clients({own})"
             bound = f"calibration.bound({self.rounds})"
         more = [f"bound={bound}"]
         more.append(f"budget={_text(self.budget)}")

@@ -42,7 +42,7 @@ def thinned(clients: Clients) -> IntArray:
     count = len(clients)
     if count <= MOST_POINTS:
         return np.arange(count)
-    order = np.argsort(clients.weight * clients.grad_norm, kind="stable")  # as by impact
+    order = np.argsort(clients.weight * clients.norm, kind="stable")  # as by impact
     some = order[np.linspace(0, count - 1, MOST_POINTS - 200).astype(np.intp)]
     valued = np.argpartition(-clients.value, 100)[:100]
     costly = np.argpartition(-clients.cost, 100)[:100]
@@ -100,8 +100,13 @@ def price_chart(outcome: Outcome, rows: IntArray, selected: Collection[int] = ()
         "grid": _GRID,
         "legend": {"data": ["is paid", "pays"], "top": 4, "right": 12},
         "tooltip": {"trigger": "item"},
-        "xAxis": {"type": "value", "name": "value", "nameLocation": "middle", "nameGap": 28},
-        "yAxis": {"type": "value", "name": "price", "scale": True},
+        "xAxis": {
+            "type": "value",
+            "name": "value, money per unit of loss",
+            "nameLocation": "middle",
+            "nameGap": 28,
+        },
+        "yAxis": {"type": "value", "name": "price, money", "scale": True},
         "series": series,
     }
 
@@ -173,13 +178,20 @@ def frontier_chart(
         "type": "line", "name": "expected loss", "symbol": "none", "color": ON_SCREEN[0],
         "data": [list(point) for point in known if point[1] > 0 or not steep],
     }  # fmt: skip
+    # Beside the point, on the side with more room: the axis below has labels of its own.
+    right = budget < (ends[0] + ends[1]) / 2
+    label = {
+        "show": True, "formatter": f"{number(budget)}: {number(loss or 0.0)}", "distance": 8,
+        "position": "right" if right else "top", "align": "left" if right else "right",
+        "offset": [0, -10 if right else 0],
+    }  # fmt: skip
     here = {
-        "type": "scatter", "name": "here", "symbolSize": 12, "color": ON_SCREEN[5],
+        "type": "scatter", "name": "here", "symbolSize": 12, "color": ON_SCREEN[5], "label": label,
         "data": [] if loss is None or not (loss > 0 or not steep) else [[budget, loss]],
     }  # fmt: skip
     pointer = {
         "show": True, "snap": False, "value": budget, "status": "show", "triggerTooltip": False,
-        "lineStyle": {"color": ON_SCREEN[5], "width": 2}, "label": {"precision": 1},
+        "lineStyle": {"color": ON_SCREEN[5], "width": 2}, "label": {"show": False},
         "handle": {"show": True, "size": 34, "margin": 42, "color": ON_SCREEN[5], "throttle": 40},
     }  # fmt: skip
     return {
@@ -188,7 +200,7 @@ def frontier_chart(
         "axisPointer": {"triggerOn": "none"},  # the handle moves it, and not every passing mouse
         "xAxis": {
             "type": "value",
-            "name": "budget",
+            "name": "budget, money",
             "nameLocation": "middle",
             "nameGap": 26,
             "min": ends[0],

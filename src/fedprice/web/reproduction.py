@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import InputError
+from fedprice.experiments.text import interval_text, number_text
 from fedprice.tables import table_of
 
 if TYPE_CHECKING:
@@ -172,8 +173,8 @@ def _cell(row: dict[str, Any], column: str) -> Cell:
         return Cell("–" if row[column] in (None, "") else str(row[column]), None)
     low, high = (_number(row.get(f"{column} {end}")) for end in ("low", "high"))
     if low is None or high is None:
-        return Cell(_shown(value), value)
-    return Cell(f"{_shown(value)} ({_shown(low)} to {_shown(high)})", value)
+        return Cell(number_text(value), value)
+    return Cell(interval_text(value, low, high), value)
 
 
 def _number(text: Any) -> float | None:
@@ -182,12 +183,6 @@ def _number(text: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return None if math.isnan(found) else found
-
-
-def _shown(value: float) -> str:
-    if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _runs(folder: Path) -> dict[str, dict[str, list[Run]]]:

@@ -74,16 +74,14 @@ def run_title(name: str, figure: str) -> str:
     """Return what a run is called in a figure.
 
     >>> run_title("equilibrium", "schemes"), run_title("mean_value=80000", "sweep")
-    ('proposed', 'mean value 80,000')
+    ('equilibrium', 'mean value 80,000')
     """
     what, _, value = name.partition("=")
     if figure == "bias" and name in MECHANISMS:
         return MECHANISMS[name]
     if figure == "sweep" and what in WORDS and value:
         return f"{WORDS[what]} {float(value):,.10g}"
-    if name == "equilibrium":
-        return "as in Table I" if figure == "sweep" else "proposed"
-    return name
+    return "as in Table I" if figure == "sweep" and name == "equilibrium" else name
 
 
 def legend_of(runs: Mapping[str, Sequence[Run]], figure: str) -> dict[str, str]:

@@ -113,7 +113,7 @@ def client_frame(seen: RunSeen, checked: Checked) -> pl.DataFrame:
                 "level": own.level / LEVEL_ONE,
                 "agreed": own.payment / MICRO,
                 "heads": did and did.heads,
-                "joined": did and did.joined,
+                "delivered": did and did.joined,
                 "missed": did and did.missed,
                 "refused": did and did.refused,
                 "paid": did and did.paid / MICRO,
@@ -122,7 +122,7 @@ def client_frame(seen: RunSeen, checked: Checked) -> pl.DataFrame:
             }
         )
     schema: dict[str, Any] = {"client": pl.String, "level": pl.Float64, "agreed": pl.Float64}
-    schema |= dict.fromkeys(("heads", "joined", "missed", "refused"), pl.Int64)
+    schema |= dict.fromkeys(("heads", "delivered", "missed", "refused"), pl.Int64)
     schema |= {"paid": pl.Float64, "audit": pl.String, "offer": pl.String}
     return pl.DataFrame(rows, schema=schema)
 

@@ -9,8 +9,9 @@ from nicegui import ui
 
 from fedprice.errors import InputError
 from fedprice.pricing.display import number
-from fedprice.web import belief_charts as charts
-from fedprice.web.look import Chart, Problem, explained, panel
+from fedprice.web import truth_charts as charts
+from fedprice.web.chart import Chart
+from fedprice.web.look import Problem, explained, panel
 
 if TYPE_CHECKING:
     from fedprice.pricing import Outcome

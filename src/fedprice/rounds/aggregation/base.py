@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray, IntArray
 
-BLOCK = 1 << 16  # numbers that are scaled and added while they are in a core's cache
+BLOCK = 1 << 18  # numbers that are scaled and added while they are in a cache
 
 __all__ = ["Aggregator", "Arrivals", "Collector", "State", "WeightedSum"]
 

@@ -41,9 +41,10 @@ def client_page(served: Served, client: str = "") -> None:
         problem = Problem()
         if client:
             with ui.row().classes("w-full items-baseline gap-3"):
+                ui.label("Client").classes("text-2xl fp-muted")
                 title = ui.label(client).classes("text-2xl font-semibold break-all")
                 title.props("data-part=client role=heading aria-level=1")
-                ui.link("another client", "/client")
+                ui.link("another client", "/client").classes("fp-link")
         if served.ledger is None:
             empty(NO_LEDGER, "fedprice serve --ledger sqlite:///market.db")
         elif client:

@@ -16,11 +16,12 @@ from fedprice.pricing.display import infeasible_line, number
 from fedprice.random_clients import population
 from fedprice.tables import csv_text
 from fedprice.web.asked import EXAMPLE, OFFERED, Asked
+from fedprice.web.cards import OutcomeCards
+from fedprice.web.chart import Chart
 from fedprice.web.look import (
-    Chart,
     Dial,
-    Figure,
     Problem,
+    absent_file,
     address,
     copy_button,
     drop,
@@ -28,7 +29,9 @@ from fedprice.web.look import (
     frame,
     measured_line,
     panel,
+    save_button,
     set_address,
+    sides,
     term,
 )
 from fedprice.web.newest import Newest
@@ -36,11 +39,11 @@ from fedprice.web.paged_table import PagedTable, explain_heads
 from fedprice.web.priced import MANY, SOME, Priced
 from fedprice.web.pricing_charts import (
     budget_step,
-    comparison_chart,
     frontier_chart,
     level_chart,
     price_chart,
 )
+from fedprice.web.schemes_panel import SchemesPanel
 from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of
 from fedprice.words import MONEY, WORDS
 
@@ -56,16 +59,9 @@ if TYPE_CHECKING:
 __all__ = ["price_page"]
 
 COLUMNS = (
-    "client_id",
-    "samples",
-    "weight",
-    "cost",
-    "value",
-    "level",
-    "price",
-    "payment",
-    "utility",
-)
+    "client_id", "samples", "weight", "cost", "value", "level", "price", "payment", "utility",
+)  # fmt: skip
+EXPORTS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG", "svg": "SVG"}
 MOST_SELECTED = 50  # clients that the address holds
 
 
@@ -87,6 +83,7 @@ async def price_page(served: Served) -> None:
             wrong.append(str(error))
             asked = priced.usual
             ends = 0.0, asked.budget  # until the frontier is traced
+        wrong += filter(None, [absent_file()])
         await PricePage(problem, priced, asked, ends).draw()
         if wrong:
             problem.show(" ".join(wrong))
@@ -101,6 +98,7 @@ class PricePage:
         self.problem, self.priced, self.asked, self.ends = problem, priced, asked, ends
         names = address().get("select", "").split("\n")
         self.selected = {name for name in names if name in priced.place}
+        self.file = ""  # the name of the one that was dropped
         self.outcome: Outcome | None = None
         self.rows: pl.DataFrame | None = None
         self.refresh = Newest(self._follow)
@@ -108,13 +106,13 @@ class PricePage:
 
     async def draw(self) -> None:
         """Draw everything, then fill it in."""
-        with ui.element("div").classes("w-full grid gap-3 grid-cols-1 lg:grid-cols-[300px_1fr]"):
+        with sides():
             with ui.column().classes("gap-3 min-w-0"):
                 self._draw_clients()
                 self._draw_controls()
                 self._draw_exports()
             with ui.column().classes("gap-3 min-w-0"):
-                self._draw_cards()
+                self.cards = OutcomeCards()
                 self._draw_charts()
                 self._draw_table()
         await self.refresh()
@@ -122,10 +120,10 @@ class PricePage:
     # The left side: what is asked for.
 
     def _draw_clients(self) -> None:
-        with panel("Clients"):
+        with panel("Clients", classes="fp-first"):
             self.whose = ui.label("").classes("text-sm fp-muted mb-1")
             self.dropped = drop(
-                "Drop CSV or Parquet here", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
+                "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
             )
             with ui.row().classes("mt-1"):
                 ui.button("Use the example", on_click=self._example).props("flat dense no-caps")
@@ -138,9 +136,9 @@ class PricePage:
             self.budget = self._dial("budget", "budget", low, high, budget_step(high - low))
             self._dial("rounds", "rounds", 10, 5000, 10)
             with ui.column().classes("w-full gap-0") as self.alpha:
-                self._dial("alpha", "alpha", 0.05, 20, 0.05, "α")
+                self._dial("alpha", "alpha", 0.05, 20, 0.05, "noise α")
             self.measured = ui.label("").classes("text-sm mt-2").mark("measured")
-            self._dial("cost exponent", "exponent", 1.1, 4, 0.1, "τ")
+            self._dial("cost exponent", "exponent", 1.1, 4, 0.1, "cost exponent τ")
             self._dial("largest weight", "max_weight", 0, 5, 0.05, "largest weight (0: any)")
             self._choice("scheme", list(OFFERED), "scheme")
             self._choice("against", ["", *OFFERED], "compare with")
@@ -170,12 +168,10 @@ class PricePage:
 
     def _draw_exports(self) -> None:
         with panel("Export"), ui.row().classes("gap-1"):
-            for kind in ("csv", "parquet", "png", "svg"):
-                ui.button(kind.upper(), on_click=partial(self._export, kind)).props(
-                    "outline dense no-caps size=sm"
-                ).mark(f"export {kind}")
-            copy_button("as command", self._command).mark("command")
-            copy_button("as Python", lambda: self.asked.python(*self._files())).mark("python")
+            for kind, text in EXPORTS.items():
+                save_button(text, partial(self._export, kind)).mark(f"export {kind}")
+            copy_button("copy as command", self._command).mark("command")
+            copy_button("copy as Python", lambda: self.asked.python(*self._files())).mark("python")
 
     def _command(self) -> str:
         line = self.asked.command(*self._files())
@@ -186,14 +182,6 @@ class PricePage:
 
     # The right side: what comes out.
 
-    def _draw_cards(self) -> None:
-        with ui.element("div").classes("fp-figures"):
-            self.cards = {
-                name: Figure(name) for name in ("expected loss", "spend", "payers", "joiners")
-            }
-            self.cards["multiplier"] = Figure("one more unit of budget", tip=WORDS["multiplier"])
-            self.cards["certificate"] = Figure("certificate")
-
     def _draw_charts(self) -> None:
         with ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2"):
             with panel("Price over value", "Each point is a client; click it to select it. Sign "
@@ -203,10 +191,7 @@ class PricePage:
                 self.level_chart = Chart({}, "level over impact, one point per client")
             with panel("Frontier", f"{WORDS['frontier']} Drag the handle to move the budget."):
                 self.frontier_chart = Chart({}, "expected loss over the budget")
-            with panel("Two schemes side by side") as self.beside:
-                self.lacks = ui.label("").classes("text-sm fp-muted")
-                self.compared = ui.table(rows=[], columns=[]).props("dense flat").classes("w-full")
-                self.comparison_chart = Chart({}, "levels under both schemes", "210px")
+            self.schemes = SchemesPanel()
         for chart in (self.price_chart, self.level_chart):
             chart.on_point(self._clicked)
         self.frontier_chart.on_handle(self._dragged)
@@ -265,7 +250,7 @@ class PricePage:
         with explained(self.problem):
             name, content = await content_of(event)
             clients = await asyncio.to_thread(clients_of, name, content)
-            self._take(Priced(clients, name))
+            self._take(Priced(clients, name), name)
         self.dropped.reset()
 
     def _example(self) -> None:
@@ -274,9 +259,9 @@ class PricePage:
     def _example_file(self) -> None:
         ui.download.content(csv_text(population().to_frame()), EXAMPLE)
 
-    def _take(self, priced: Priced) -> None:
+    def _take(self, priced: Priced, file: str = "") -> None:
         """Show other clients; until they are priced, nothing of those before."""
-        self.priced, self.selected, self._shape = priced, set(), ()
+        self.priced, self.file, self.selected, self._shape = priced, file, set(), ()
         self.outcome = self.rows = None
         self._show_outcome()
         ui.timer(0, self.refresh, once=True)
@@ -329,16 +314,13 @@ class PricePage:
             rival = await done(priced.rival, asked)
             if priced is not self.priced:
                 return
-            if rival.status is Status.INFEASIBLE:
-                self._no_rival(infeasible_line(rival))
-            else:
-                self._show_rival(outcome, rival)
+            self.schemes.show(outcome, rival, priced.rows)
 
     def _show_outcome(self) -> None:
-        self._show_numbers()
+        self.cards.show(self.outcome)
         self._show_points()
         self._show_table()
-        self.beside.set_visibility(self.outcome is not None and bool(self.asked.against))
+        self.schemes.set_visibility(self.outcome is not None and bool(self.asked.against))
 
     async def _show_frontier(self, asked: Asked, priced: Priced, done: Callable[..., Any]) -> None:
         """Show the frontier; a budget that lies on it does not trace it again."""
@@ -359,6 +341,8 @@ class PricePage:
 
     def _set_address(self) -> None:
         state = self.asked.address(self.priced.usual)
+        if self.file:  # whoever opens the link is told what is missing
+            state["file"] = self.file
         if self.selected:
             state["select"] = "\n".join(sorted(self.selected)[:MOST_SELECTED])
         set_address(state)
@@ -381,35 +365,6 @@ class PricePage:
             "others evenly by impact. The table has all of them."
         )  # fmt: skip
 
-    def _show_numbers(self) -> None:
-        outcome = self.outcome
-        if outcome is None:
-            for card in self.cards.values():
-                card.show("–")
-            return
-        clients = outcome.game.clients
-        cards = self.cards
-        cards["expected loss"].show(number(outcome.expected_loss), "above full participation")
-        cards["spend"].show(number(outcome.spend), f"of {number(outcome.game.budget)}")
-        cards["payers"].show(number(outcome.payers), f"of {number(len(clients))} clients")
-        cards["joiners"].show(number(float(outcome.levels.sum())), "in a round, on average")
-        slope = outcome.multiplier / outcome.expected_loss if outcome.expected_loss > 0 else 0.0
-        if slope:
-            cards["multiplier"].show(f"−{number(100 * slope)} %", "of the expected loss")
-        elif outcome.certificate.gap < 1:
-            cards["multiplier"].show("nothing", "everybody who matters joins every round")
-        else:
-            cards["multiplier"].show("–", "known for the equilibrium only")
-        gap = outcome.certificate.gap
-        cards["certificate"].show(
-            "optimal" if gap < 1e-9 else f"{gap:.1e}" if gap < 1 else "none",
-            f"proven to {max(gap, 0):.0e}"
-            if gap < 1e-9
-            else "gap to the optimum, at most"
-            if gap < 1
-            else "not claimed to be optimal",
-        )
-
     def _show_points(self) -> None:
         if self.outcome is None:
             self.price_chart.show({})
@@ -427,33 +382,6 @@ class PricePage:
             self.table.element.selected = [{"client_id": name} for name in sorted(self.selected)]
         names = [name for name in COLUMNS if self.rows is not None and name in self.rows.columns]
         self.table.show(None if self.rows is None else self.rows.select(names))
-
-    def _no_rival(self, why: str) -> None:
-        self.lacks.set_text(why)
-        self.compared.rows = []
-        self.comparison_chart.show({})
-
-    def _show_rival(self, first: Outcome, second: Outcome) -> None:
-        self.lacks.set_text("")
-        self.compared.columns = [
-            {"name": name, "label": label, "field": name, "align": align}
-            for name, label, align in (
-                ("what", "", "left"),
-                ("first", first.scheme, "right"),
-                ("second", second.scheme, "right"),
-            )
-        ]
-        self.compared.rows = [
-            {"what": what, "first": number(one), "second": number(other)}
-            for what, one, other in (
-                ("expected loss", first.expected_loss, second.expected_loss),
-                ("spend", first.spend, second.spend),
-                ("payers", first.payers, second.payers),
-                ("joiners per round", first.levels.sum(), second.levels.sum()),
-            )
-        ]
-        self.compared.update()
-        self.comparison_chart.show(comparison_chart([first, second], self.priced.rows))
 
 
 def _parquet(rows: pl.DataFrame) -> bytes:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nicegui import run, ui
 
 from fedprice.errors import FedpriceError
-from fedprice.web.look import Chart, Figure, Problem, address, empty, frame, panel, set_address
+from fedprice.web.chart import Chart
+from fedprice.web.look import Figure, Problem, address, empty, frame, panel, set_address
 from fedprice.web.reproduction import read_reproduction
 from fedprice.web.result_charts import (
     FIGURES,
@@ -39,6 +40,7 @@ VERDICT_SLOT = """<q-td :props="props"><q-badge :aria-label="props.value" :title
  :color="{holds: 'positive', fails: 'negative'}[props.value] || 'secondary'">
 <q-icon :name="{holds: 'check_circle', fails: 'cancel'}[props.value] || 'help'"/>
 <span class="gt-xs q-ml-xs">{{ props.value }}</span></q-badge></q-td>"""
+MOST_CHIPS = 40  # seeds that can be switched off one by one; further ones are always shown
 LARGEST = 1e300  # an infinite number, where tables are sorted
 
 
@@ -151,8 +153,11 @@ class _Results:
         self.seeds.clear()
         with self.seeds:
             ui.label("seeds").classes("text-sm fp-muted")
-            for seed in seeds_of(runs, figures_of(runs)[self.figure]):
+            seeds = seeds_of(runs, figures_of(runs)[self.figure])
+            for seed in seeds[:MOST_CHIPS]:
                 self._chip(seed)
+            if len(seeds) > MOST_CHIPS:
+                ui.label(f"and {len(seeds) - MOST_CHIPS} more").classes("text-sm fp-muted")
 
     def _chip(self, seed: int) -> None:
         def change() -> None:
@@ -218,7 +223,7 @@ def _table(table: WrittenTable) -> None:
         for place, name in enumerate(table.columns)
     ]
     rows: list[dict[str, Any]] = [
-        {f"text{place}": cell.text for place, cell in enumerate(row)}
+        {f"text{place}": _unbroken(cell) for place, cell in enumerate(row)}
         | {f"key{place}": _key(cell) for place, cell in enumerate(row)}
         | {"id": at}
         for at, row in enumerate(table.rows)
@@ -226,9 +231,14 @@ def _table(table: WrittenTable) -> None:
     if "verdict" in table.columns:
         columns.insert(0, columns.pop())  # where a narrow screen shows it, too
     drawn = ui.table(columns=columns, rows=rows, row_key="id", pagination=0)
-    drawn.props("flat dense wrap-cells hide-bottom").classes("w-full")
+    drawn.props("flat dense wrap-cells hide-bottom").classes("w-full fp-narrow")
     if "verdict" in table.columns:
         drawn.add_slot("body-cell-verdict", VERDICT_SLOT)
+
+
+def _unbroken(cell: Cell) -> str:
+    """Return the text of a cell, which a narrow column breaks before an interval, not within."""
+    return cell.text if cell.number is None else cell.text.replace(" to ", "\u00a0to\u00a0")
 
 
 def _key(cell: Cell) -> Any:

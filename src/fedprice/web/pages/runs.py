@@ -13,7 +13,8 @@ from fedprice.market.database import NoLedgerError, masked
 from fedprice.pricing.display import number
 from fedprice.web.accounts import client_address
 from fedprice.web.badge import Badge
-from fedprice.web.look import Chart, Figure, Problem, address, empty, frame, panel
+from fedprice.web.chart import Chart
+from fedprice.web.look import Figure, Problem, address, empty, frame, panel
 from fedprice.web.paged_table import PagedTable, explain_heads, sort_by_keys
 from fedprice.web.run_charts import (
     ACCURACY,
@@ -39,7 +40,7 @@ EVERY = 1.0  # seconds between looks
 PATIENCE = 1.0  # seconds that a page waits for its numbers before it is shown without
 SIMULATE = "fedprice simulate setup1 --seeds 1 --rounds 200 --ledger"
 # Columns that are explained.
-TOLD = {"agreed", "audit", "heads", "level", "missed", "period", "refused", "state"}
+TOLD = {"agreed", "audit", "delivered", "heads", "level", "missed", "period", "refused", "state"}
 # Cells are text; the address is made by the server and is always one of its own pages.
 _LINK = (
     '<q-td :props="props"><a :href="props.row.address" class="fp-link">{{ props.value }}</a></q-td>'
@@ -251,7 +252,7 @@ class RunPage(_Live):
         with panel("Clients"):
             self.counted = ui.label("").classes("text-sm fp-muted").props("data-part=counted")
             tools = ui.row()
-            self.labels = {"joined": "delivered"}
+            self.labels: dict[str, str] = {}
             self.clients = PagedTable(
                 "client",
                 labels=self.labels,

@@ -1,13 +1,7 @@
-"""`calibrate`: the constants of the bound, measured by pilots rather than guessed.
-
-The bound says F_R(q) − F* ≤ (α A(q) + β) / R with A(q) = Σ (1 − q_n) a_n² G_n² / q_n. Two pilots at
-different levels, same rounds and same random numbers, differ by α (A(q¹) − A(q²)) / R, whatever F*
-and β are; so α is identified, and the theory's α, far too loose to price with, is not needed.
-"""
+"""`Calibration`: what pilots measured of a task, and the games that it makes."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,29 +9,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.bound import Bound, random_loss
+from fedprice.bound import Bound
+from fedprice.calibration.searched import Search
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
-from fedprice.learning.draws import PILOTS, key
 from fedprice.learning.functions import client_names, sample_counts
-from fedprice.rounds import Plain, simulate_runs, usual_aggregator
 from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     import numpy.typing as npt
     import polars as pl
 
     from fedprice.arrays import FloatArray, IntArray
-    from fedprice.learning.task import Task
-    from fedprice.rounds import Aggregator, History, ServerStep
+    from fedprice.rounds import Aggregator, ServerStep
 
-__all__ = ["Calibration", "Fit", "Slope", "calibrate", "fit_alpha", "fit_slope"]
+__all__ = ["IMPACTS", "Calibration", "Fit", "Slope"]
 
 FORMAT = "fedprice calibration 1"
-CHECKPOINTS = (20, 30, 50)
-LEVELS = (0.1, 0.3)
+IMPACTS = ("updates", "gradients")  # norms that impacts can be made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +36,8 @@ class Fit:
     Attributes
     ----------
     alpha, low, high
-        α and its 95 % confidence interval over the repeats.
+        α and its 95 % confidence interval over the repeats, which holds however often a search
+        looked.
     beta
         What the bound then leaves to β, from the pilots at the highest level; 0 where the least
         loss is not known.
@@ -82,7 +72,9 @@ class Slope:
 class Calibration:
     """What the pilots measured.
 
-    Only the product α · norm² enters prices, so α goes with the norms that it was fitted with.
+    Only the product α · norm² enters prices, so α goes with the norms that it was fitted with. The
+    variance of a round is exactly Σ a² (1 − q) / q ‖Δ‖² in the clients' updates Δ, so that impacts
+    are made of their norms unless the paper's are asked for (docs/theory.md, "Which norms").
 
     Attributes
     ----------
@@ -103,6 +95,10 @@ class Calibration:
     accuracy
         What a unit of loss means in accuracy, over the later half of the pilots; None where the
         task reports no "accuracy" between 0 and 1.
+    norms
+        Which norms are priced with: "updates", or "gradients" as in the paper.
+    search
+        How the pilots were found; None where levels, checkpoints or repeats were given.
     """
 
     name: str
@@ -117,6 +113,11 @@ class Calibration:
     rounds: IntArray
     pilots: FloatArray
     accuracy: Slope | None = None
+    norms: str = "updates"
+    search: Search | None = None
+
+    def __post_init__(self) -> None:
+        self._fit_of(self.norms)
 
     def __repr__(self) -> str:
         fit = self.fit
@@ -125,15 +126,28 @@ class Calibration:
             f"alpha={fit.alpha:.4g} ({fit.low:.4g} to {fit.high:.4g}))"
         )
 
-    @property
-    def norms(self) -> str:
-        """Which norms are priced with: "gradients" where they are known, else "updates"."""
-        return "updates" if self.gradients is None else "gradients"
+    def _fit_of(self, impact: str | None) -> Fit:
+        """Return the constants for one kind of norm, by default that which is priced with."""
+        impact = self.norms if impact is None else impact
+        if impact not in IMPACTS:
+            raise InputError(f"`impact` must be 'updates' or 'gradients'; got {impact!r}.")
+        if impact == "updates":
+            return self.updates
+        if self.gradients is None:
+            raise InputError(
+                f"{self.name} knows no norms of gradients, so impacts cannot be made of them; "
+                "price with those of updates, the default."
+            )
+        return self.gradients
 
     @property
     def fit(self) -> Fit:
         """The constants that are priced with."""
-        return self.updates if self.gradients is None else self.gradients
+        return self._fit_of(None)
+
+    def with_impact(self, impact: str) -> Calibration:
+        """Return the same calibration, pricing with the norms of "updates" or of "gradients"."""
+        return replace(self, norms=impact)
 
     @property
     def alpha(self) -> float:
@@ -150,14 +164,10 @@ class Calibration:
         """The bound's β."""
         return self.fit.beta
 
-    @property
-    def grad_norm(self) -> FloatArray:
-        """What takes the place of the paper's G_n in prices, shape (num_clients,)."""
-        return self.fit.norm
-
-    def bound(self, rounds: int) -> Bound:
-        """Return the bound with the measured constants."""
-        return Bound(alpha=self.alpha, rounds=rounds, beta=self.beta)
+    def bound(self, rounds: int, *, impact: str | None = None) -> Bound:
+        """Return the bound with the measured constants; `impact` as for `clients`."""
+        fit = self._fit_of(impact)
+        return Bound(alpha=fit.alpha, rounds=rounds, beta=fit.beta, norms=impact or self.norms)
 
     def value(self, per_point: float) -> tuple[float, tuple[float, float]]:
         """Return the value of a unit of loss to whom a point of accuracy is worth `per_point`.
@@ -185,9 +195,7 @@ class Calibration:
     def with_alpha(self, alpha: float) -> Calibration:
         """Return the same calibration with another α, known exactly."""
         fit = replace(self.fit, alpha=alpha, low=alpha, high=alpha)
-        if self.gradients is None:
-            return replace(self, updates=fit)
-        return replace(self, gradients=fit)
+        return replace(self, **{self.norms: fit})  # type: ignore[arg-type]
 
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
         """Refuse to price a run that combines updates in another way than the pilots did."""
@@ -202,21 +210,28 @@ class Calibration:
                 )
 
     def clients(
-        self, *, cost: npt.ArrayLike, value: npt.ArrayLike, max_weight: float = LARGEST_WEIGHT
+        self,
+        *,
+        cost: npt.ArrayLike | None = None,
+        value: npt.ArrayLike | None = None,
+        max_weight: float = LARGEST_WEIGHT,
+        impact: str | None = None,
     ) -> Clients:
         """Return the clients with what was measured of them, and what they say of themselves.
 
         Parameters
         ----------
         cost, value
-            c_n and v_n, shape (num_clients,) or a scalar.
+            c_n and v_n, shape (num_clients,) or a scalar; left out where they are not known.
         max_weight
             Sets floors, so that no aggregation weight a_n / q_n exceeds it; infinity sets none.
+        impact
+            Which norms impacts are made of: "updates", or "gradients" as in the paper; by default
+            what the calibration says (`norms`). The bound must have the same.
         """
-        measured = Clients(
-            samples=self.samples, grad_norm=self.grad_norm, cost=cost, value=value, ids=self.ids
-        )
-        return measured.with_max_weight(max_weight)
+        fit = self._fit_of(impact)
+        own = Clients(samples=self.samples, grad_norm=1.0, cost=cost, value=value, ids=self.ids)
+        return own.with_norms(fit.norm, impact or self.norms).with_max_weight(max_weight)
 
     def to_frame(self) -> pl.DataFrame:
         """Return the clients as a polars table, one row per client."""
@@ -236,11 +251,13 @@ class Calibration:
             "task": self.task,
             "aggregator": self.aggregator,
             "server_step": self.server_step,
+            "norms": self.norms,
             "gradients": None if self.gradients is None else _constants(self.gradients),
             "updates": _constants(self.updates),
             "rounds": self.rounds.tolist(),
             "pilots": self.pilots.tolist(),
             "accuracy": None if self.accuracy is None else asdict(self.accuracy),
+            "search": None if self.search is None else self.search.content(),
             "clients": self.to_frame().to_dicts(),
         }
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -291,10 +308,13 @@ class Calibration:
                 grad_norm_max=_column(rows, "grad_norm_max") if known else None,
                 rounds=rounds,
                 pilots=pilots,
-                accuracy=_slope(content.get("accuracy")),  # older files have none
+                accuracy=_slope(content.get("accuracy")),  # older files have none of these
+                norms=str(content.get("norms", "updates")),
+                search=Search.of(content.get("search")),
             )
         except (
             KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError,
+            InputError,
         ) as error:  # fmt: skip
             raise InputError(
                 f"this is not a calibration of the format {FORMAT!r}; make one with `fedprice "
@@ -333,189 +353,3 @@ def _constants(fit: Fit) -> dict[str, float]:
     found = {"alpha": fit.alpha, "alpha_low": fit.low, "alpha_high": fit.high, "beta": fit.beta}
     kept = {"random": fit.random, "error": fit.error}
     return found | {name: one for name, one in kept.items() if not np.isnan(one)}
-
-
-def calibrate(
-    task: Task,
-    *,
-    levels: Sequence[float] = LEVELS,
-    checkpoints: Sequence[int] = CHECKPOINTS,
-    repeats: int = 10,
-    max_weight: float = 1.0,
-    seed: int = 0,
-    aggregator: Aggregator | None = None,
-    server_step: ServerStep | None = None,
-    threads: int | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Calibration:
-    """Measure α, β and the clients' norms by pilots.
-
-    Parameters
-    ----------
-    task
-        What is learned, and from whom.
-    levels
-        Two or more levels for all clients, one per pilot.
-    checkpoints
-        Rounds after which pilots are compared.
-    repeats
-        Runs of each pilot; pilots of the same repeat share their random numbers.
-    max_weight
-        Raises levels to a_n / max_weight where needed, so that no pilot diverges.
-    seed, aggregator, server_step, threads, progress
-        As for `simulate_runs`.
-
-    Raises
-    ------
-    InputError
-        If the pilots cannot tell α from noise; the message says what to do.
-    """
-    if len(set(levels)) < 2 or not all(0 < q <= 1 for q in levels):
-        raise InputError(f"`levels` must be two or more different ones in (0, 1]; got {levels}.")
-    if not checkpoints or min(checkpoints) < 1:
-        raise InputError(f"`checkpoints` must be rounds, at least 1; got {checkpoints}.")
-    if repeats < 2:
-        raise InputError(f"`repeats` must be at least 2; got {repeats}.")
-    rounds = np.array(sorted(checkpoints))
-    aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
-    weight = task.weight
-    vectors = [np.clip(weight / max_weight, q, 1.0) for q in sorted(levels)]
-    for low, high in itertools.pairwise(vectors):
-        if np.array_equal(low, high):
-            raise InputError(
-                f"`max_weight` {max_weight:g} raises the levels of two pilots to the same ones, "
-                f"{low.min():.3g} or more; use levels above that, or a larger `max_weight`."
-            )
-    # Seeds of their own: pilots share no coin with the runs that they price.
-    seeds = [key(seed, PILOTS, repeat, 0) >> 1 for repeat in range(repeats)]
-    histories = simulate_runs(
-        task,
-        [(q, one) for q in vectors for one in seeds],
-        rounds=int(rounds[-1]),
-        evaluate_every=int(np.gcd.reduce(rounds)),
-        aggregator=aggregator,
-        server_step=server_step,
-        threads=threads,
-        progress=progress,
-    )
-    losses = np.array([h.loss[np.searchsorted(h.rounds, rounds)] for h in histories])
-    losses = losses.reshape(len(vectors), repeats, rounds.size)
-    silent = np.array([np.isnan(h.update_norm) for h in histories]).all(axis=0)
-    if silent.any():
-        raise InputError(
-            f"client {task.ids[int(np.argmax(silent))]!r} joined no pilot; raise the levels or the "
-            "repeats."
-        )
-    least = task.least_loss()
-
-    def fit(norms: FloatArray) -> Fit:
-        norm = np.sqrt(np.nanmean(norms**2, axis=0))
-        spreads = np.array([random_loss((weight * norm) ** 2, q) for q in vectors])
-        alpha, (low, high) = fit_alpha(losses, spreads, rounds)
-        random = float(alpha * spreads[-1])
-        beta = 0.0
-        if least is not None:
-            left = rounds * (losses[-1].mean(axis=0) - least) - random
-            beta = max(float(left.mean()), 0.0)
-        error = float((rounds * losses[-1]).mean(axis=1).std(ddof=1) / np.sqrt(repeats))
-        return Fit(alpha, low, high, beta, norm, random, error)
-
-    norms = np.array([h.grad_norm for h in histories])
-    known = not np.isnan(norms).all()
-    return Calibration(
-        name=task.name,
-        ids=task.ids,
-        samples=task.samples,
-        task=task.fingerprint,
-        aggregator=aggregator.name,
-        server_step=server_step.name,
-        gradients=fit(norms) if known else None,
-        updates=fit(np.array([h.update_norm for h in histories])),
-        grad_norm_max=np.nanmax([h.grad_norm_max for h in histories], axis=0) if known else None,
-        rounds=rounds,
-        pilots=losses.mean(axis=1),
-        accuracy=_late_slope(histories, repeats),
-    )
-
-
-def _late_slope(histories: Sequence[History], repeats: int) -> Slope | None:
-    """Fit accuracy against loss over the later half of the pilots; None if there is none."""
-    late = 2 * histories[0].rounds >= histories[0].rounds[-1]
-    # Pilots of one repeat share their random numbers, so a repeat is a row.
-    loss, accuracy = (
-        np.array([metric[late] for metric in metrics])
-        .reshape(-1, repeats, int(late.sum()))
-        .swapaxes(0, 1)
-        .reshape(repeats, -1)
-        for metrics in ([h.loss for h in histories], [h.accuracy for h in histories])
-    )
-    if not ((accuracy >= 0) & (accuracy <= 1)).all() or np.ptp(loss) == 0:
-        return None
-    points, (low, high) = fit_slope(loss, 100 * accuracy)
-    return Slope(points, low, high)
-
-
-def fit_slope(loss: FloatArray, points: FloatArray) -> tuple[float, tuple[float, float]]:
-    """Fit by how many points the accuracy rises per unit of loss that falls, with a 95 % interval.
-
-    Parameters
-    ----------
-    loss, points
-        Of each repeat and evaluation, shape (repeats, evaluations).
-
-    Returns
-    -------
-    slope, interval
-        Least squares over everything. Repeats are independent, evaluations within one are not: the
-        standard error is the jackknife's, which leaves out one repeat at a time.
-    """
-    from scipy.stats import t
-
-    def slope(rows: slice | IntArray) -> float:
-        x = loss[rows] - loss[rows].mean()
-        return -float((x * points[rows]).sum() / (x**2).sum())
-
-    repeats = len(loss)
-    estimate = slope(slice(None))
-    without = np.array([slope(np.delete(np.arange(repeats), one)) for one in range(repeats)])
-    error = np.sqrt((repeats - 1) / repeats * ((without - without.mean()) ** 2).sum())
-    half = float(t.ppf(0.975, repeats - 1) * error)
-    return estimate, (estimate - half, estimate + half)
-
-
-def fit_alpha(
-    losses: FloatArray, spreads: FloatArray, rounds: npt.NDArray[np.int64]
-) -> tuple[float, tuple[float, float]]:
-    """Fit α to differences of pilots, with its 95 % interval; refuse what identifies nothing.
-
-    Parameters
-    ----------
-    losses
-        Of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints); pilots of one
-        repeat share their random numbers.
-    spreads
-        A(q) of each pilot, shape (levels,).
-    rounds
-        Of each checkpoint, shape (checkpoints,).
-
-    Returns
-    -------
-    alpha, interval
-        Least squares through all differences from the last pilot. Repeats are independent, so the
-        interval is Student's over the estimates that each of them gives.
-    """
-    from scipy.stats import t
-
-    gaps = (spreads[:-1] - spreads[-1])[:, None, None]
-    rises = rounds * (losses[:-1] - losses[-1])
-    if not (gaps > 0).all():
-        raise InputError("pilots must be ordered by rising levels, each with a smaller spread.")
-    single = (gaps * rises).sum(axis=(0, 2)) / ((gaps**2).sum() * rounds.size)
-    alpha, repeats = float(single.mean()), single.size
-    half = float(t.ppf(0.975, repeats - 1) * single.std(ddof=1) / np.sqrt(repeats))
-    if not alpha - half > 0:
-        raise InputError(
-            f"the pilots cannot tell alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use more "
-            "repeats, a lower first level, or later checkpoints."
-        )
-    return alpha, (alpha - half, alpha + half)

@@ -1,0 +1,10 @@
+"""Pilots: `calibrate` measures the constants of the bound and the clients' norms of a task.
+
+`measured` is what they showed, and the games that it makes; `pilots` runs them, `search` finds
+pilots that measure α well enough (`searched` is what it did), `fits` fits the bound to them.
+"""
+
+from fedprice.calibration.measured import IMPACTS, Calibration, Fit, Slope
+from fedprice.calibration.pilots import calibrate, usual_levels
+
+__all__ = ["IMPACTS", "Calibration", "Fit", "Slope", "calibrate", "usual_levels"]

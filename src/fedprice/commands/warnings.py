@@ -1,0 +1,81 @@
+"""What the pricing commands warn of, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.clients import LARGEST_WEIGHT
+from fedprice.pricing.display import number, safe
+from fedprice.pricing.doubtful import doubtful_payers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fedprice.pricing import Outcome
+
+__all__ = ["frontier_warnings", "price_warnings", "scheme_warnings"]
+
+
+def price_warnings(outcome: Outcome) -> list[str]:
+    """Return what to know before an outcome is used: one sentence or two each.
+
+    Examples
+    --------
+    >>> import fedprice as fp
+    >>> game = fp.Game(fp.population(), bound=fp.Bound(alpha=3.3, rounds=1000), budget=-1e6)
+    >>> print(price_warnings(fp.solve(game))[0])
+    client 7 and 2 more are to pay more than they could ever gain: 7 pays 1,000,093 for a level of
+    1.375e-06, while joining unpaid would cost it 7.982 in all. Such fees exist only in the bound:
+    nobody would pay them. Raise the budget above 0 and add --outside free, for prices that nobody
+    refuses, or set floors with --max-weight 1 or the column level_min.
+    """
+    line = _doubtful(outcome)
+    return [] if line is None else [f"{line} {_remedy(outcome)}"]
+
+
+def scheme_warnings(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return the warnings of several schemes, each with its name."""
+    return [f"{one.scheme}: {line}" for one in outcomes for line in price_warnings(one)]
+
+
+def frontier_warnings(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return one warning for all budgets at which somebody is to pay more than it could gain."""
+    found = [one for one in outcomes if doubtful_payers(one).clients.size]
+    if not found:
+        return []
+    worst = min(found, key=lambda one: one.game.budget)
+    highest = max(one.game.budget for one in found)
+    return [
+        f"losses at budgets up to {number(highest)} count on fees that nobody would pay. With a "
+        f"budget of {number(worst.game.budget)}, {_doubtful(worst)} "
+        f"{_remedy(worst, frontier=True)}"
+    ]
+
+
+def _doubtful(outcome: Outcome) -> str | None:
+    """Say who is to pay more than it could ever gain, if anybody is."""
+    who, fee, burden = doubtful_payers(outcome)
+    if not who.size:
+        return None
+    name = safe(str(outcome.game.clients.ids[who[0]]))
+    others = f" and {number(who.size - 1)} more are" if who.size > 1 else " is"
+    they = "they" if who.size > 1 else "it"
+    return (
+        f"client {name}{others} to pay more than {they} could ever gain: {name} pays "
+        f"{number(float(fee[0]))} for a level of {number(float(outcome.levels[who[0]]))}, while "
+        f"joining unpaid would cost it {number(float(burden[0]))} in all. Such fees exist "
+        "only in the bound: nobody would pay them."
+    )
+
+
+def _remedy(outcome: Outcome, *, frontier: bool = False) -> str:
+    """Say what to do, of what helps and is not there already."""
+    game, worst = outcome.game, doubtful_payers(outcome).clients[0]
+    ways = [] if game.budget > 0 else ["raise the budget above 0"]
+    if outcome.scheme == "equilibrium" and not frontier:
+        ways.append("add --outside free, for prices that nobody refuses")
+    first = " and ".join(ways)
+    light = game.clients.weight[worst] <= LARGEST_WEIGHT * outcome.levels[worst]
+    floors = "" if light else "set floors with --max-weight 1 or the column level_min"
+    text = ", or ".join(way for way in (first, floors) if way) or "raise the budget"
+    return f"{text[0].upper()}{text[1:]}."

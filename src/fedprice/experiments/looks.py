@@ -1,0 +1,78 @@
+"""Looks: after how many seeds claims are looked at, and what error each look may have.
+
+Seeds are added where a claim is open, so a claim is looked at more than once. Its intervals at the
+looks miss with probabilities that sum to ERROR at most, so all of them contain the true number with
+probability 1 − ERROR (Boole's inequality), and it does not matter at which one the adding stops.
+
+References
+----------
+C. Jennison and B. W. Turnbull, Group sequential methods with applications to clinical trials,
+chapter 9 (repeated confidence intervals), 2000.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ERROR", "FEW", "WIDENED", "error_of_a_look", "looks", "next_look", "widening"]
+
+ERROR = 0.05  # of a claim: how likely any of its intervals misses the true number
+FEW = 20  # seeds below which intervals are widened
+WIDENING = 1.5  # see docs/reproduce.md
+WIDENED = (
+    f"With fewer than {FEW} seeds, intervals are widened by a factor of {WIDENING:g}, so that "
+    "more than 95 % of those of five seeds contain the number that a fuller run of Setup 1 finds."
+)
+
+
+def looks(first: int, most: int, others: Iterable[int] = ()) -> tuple[int, ...]:
+    """Return the numbers of seeds at which a claim is looked at: doubled up to the most.
+
+    Parameters
+    ----------
+    first, most
+        Numbers of seeds.
+    others
+        Further ones, at which some of the runs that the claim is about begin.
+
+    Examples
+    --------
+    >>> looks(20, 200), looks(20, 200, [5]), looks(5, 5)
+    ((20, 40, 80, 160, 200), (5, 20, 40, 80, 160, 200), (5,))
+    """
+    found = {first, most, *others}
+    count = 2 * first
+    while count < most:
+        found.add(count)
+        count *= 2
+    return tuple(sorted(found))
+
+
+def error_of_a_look(first: int, most: int, others: Iterable[int] = ()) -> float:
+    """Return how likely the interval at one look may miss.
+
+    >>> round(error_of_a_look(20, 200), 4), error_of_a_look(5, 5)
+    (0.01, 0.05)
+    """
+    return ERROR / len(looks(first, most, others))
+
+
+def next_look(count: int, first: int, most: int) -> int | None:
+    """Return the look after one with so many seeds, or nothing after the last.
+
+    >>> next_look(5, 20, 200), next_look(160, 20, 200), next_look(200, 20, 200)
+    (20, 200, None)
+    """
+    return next((look for look in looks(first, most) if look > count), None)
+
+
+def widening(count: int) -> float:
+    """Return the factor that widens intervals of few seeds.
+
+    Five seeds say little about the skewness of a loss: without the factor, intervals of five
+    exponential numbers contain the mean of 200 in 94 % of all cases, with it in 97 %.
+    """
+    return WIDENING if count < FEW else 1.0
