@@ -30,6 +30,7 @@ autosummary_generate = True
 autodoc_typehints = "none"  # the docstrings name types where they help
 napoleon_google_docstring = False
 napoleon_use_rtype = False
+napoleon_attr_annotations = False
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
