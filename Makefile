@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-rivals bench-stability bench-web clean
+.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-rivals bench-stability bench-web clean docs release
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -55,6 +55,19 @@ bench-own-models: $(VENV)/.installed-test $(VENV)/.installed-torch  ## an MLP an
 
 bench-web: $(VENV)/.installed-test  ## the pages in a real browser: a million clients, 100,000 rounds, 20 browsers; writes benchmarks/web.{md,json}
 	$(BIN)/python -m benchmarks.web
+
+docs: $(VENV)/.installed-docs  ## the site, tutorials executed: build/site/index.html
+	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html -d build/doctrees docs build/site
+	@echo "open build/site/index.html"
+
+release: $(VENV)/.installed-release  ## build the wheel, check it, and try it in an environment of its own
+	rm -rf dist build/release
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt "$$(ls dist/*.whl)[plot]"
+	cd build/release && bin/fedprice example -o clients.csv && bin/fedprice price clients.csv --alpha 3.3 --plot price.png && bin/fedprice flower new app
+	@echo "to publish: $(BIN)/twine upload dist/*"
 
 # One stamp per extra: `make` installs again only when the requirements change.
 $(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python

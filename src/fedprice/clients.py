@@ -69,6 +69,8 @@ class Clients:
     given_ids
         `ids` under the name of the attribute that keeps them, as `dataclasses.replace` passes it.
 
+    Notes
+    -----
     A scalar stands for all clients. Arrays are copied, unless they are read-only and own their
     data, and cannot be written afterwards: what was checked stays true.
     `dataclasses.replace(clients, cost=…)` returns clients that are checked like new ones; whoever

@@ -18,7 +18,7 @@ from playwright.sync_api import expect
 
 import fedprice as fp
 from fedprice.pricing.display import number
-from fedprice.web.words import WORDS
+from fedprice.words import WORDS
 from tests.cli.test_own import calibration
 from tests.web.conftest import Serving, card, card_of, serving_of, wait_for_card
 from tests.web.reverse_proxy import proxied

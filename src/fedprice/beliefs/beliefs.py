@@ -102,6 +102,8 @@ class Beliefs:
     weight
         How likely each type is, shape (S,), sums to 1; without it, all are equally likely.
 
+    Notes
+    -----
     The other constructors are `exponential`, `lognormal`, `ranges`, `around`, `known`,
     `leave_one_out`, `by_class`, `by_client` and `read`.
 

@@ -14,7 +14,9 @@ from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
 from fedprice.cli.data import data
 from fedprice.cli.example import example
+from fedprice.cli.explain import explain
 from fedprice.cli.flower import flower
+from fedprice.cli.flower_new import new
 from fedprice.cli.frontier import frontier
 from fedprice.cli.ledger import ledger, verify
 from fedprice.cli.lies import lies
@@ -41,11 +43,12 @@ app = typer.Typer(
 )
 for command in (
     price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, verify,
-    reproduce, report, study, serve, example,
+    reproduce, report, study, serve, example, explain,
 ):  # fmt: skip
     app.command()(command)
 for of_ledger in (settle, request, withdraw, reverse, rotate):
     ledger.command()(of_ledger)
+flower.command()(new)
 app.add_typer(data, name="data")
 app.add_typer(ledger, name="ledger")
 app.add_typer(flower, name="flower")

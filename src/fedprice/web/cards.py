@@ -10,7 +10,7 @@ from fedprice.commands.warnings import price_warnings
 from fedprice.pricing.display import number
 from fedprice.web.believed import FEW
 from fedprice.web.look import Figure
-from fedprice.web.words import WORDS
+from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from fedprice.beliefs.posted import Information, Posted

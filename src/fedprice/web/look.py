@@ -13,7 +13,7 @@ from nicegui import context, ui
 from fedprice.errors import FedpriceError
 from fedprice.plots import COLORS
 from fedprice.pricing.display import number
-from fedprice.web.words import WORDS
+from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

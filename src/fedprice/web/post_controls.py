@@ -9,7 +9,7 @@ from nicegui import ui
 from fedprice.web.look import Dial, drop, measured_line, panel, term
 from fedprice.web.post_asked import BLOCKS
 from fedprice.web.uploads import LARGEST_UPLOAD
-from fedprice.web.words import MONEY
+from fedprice.words import MONEY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -45,7 +45,7 @@ from fedprice.web.pricing_charts import (
 )
 from fedprice.web.schemes_panel import SchemesPanel
 from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of
-from fedprice.web.words import MONEY, WORDS
+from fedprice.words import MONEY, WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from fedprice.web.run_charts import (
 )
 from fedprice.web.run_tables import amount, client_frame, round_rows, run_rows
 from fedprice.web.watched import watched
-from fedprice.web.words import WORDS
+from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from fedprice.market.following import RunSeen, RunSummary
