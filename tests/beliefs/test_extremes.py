@@ -363,3 +363,23 @@ def test_levels_that_underflow_close_to_linear_costs_raise_warnings() -> None:
     mixed = fp.Beliefs(cost=[1e6, 3e5, 40], value=[0, 9e5, 0])
     with pytest.raises(fp.InputError, match=r"the least that they can cost is about \d{3}"):
         fp.post(clients, mixed, budget=1, **how)
+
+
+@pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
+def test_beliefs_that_floats_cannot_bring_together_are_wrong_or_a_traceback(form: str) -> None:
+    """A spend of 3e7 was posted for a budget of -3, with a bound above the loss; or IndexError."""
+    for cost, value, budget in (
+        ([1e14, 4e-29, 6e-36, 900, 1e-21], [1e-23, 1e-47, 8e4, 1e24, 200], -3.0),
+        ([1.5e16, 0.04, 2e11, 1e57, 3e-121], [1e142, 2e126, 2e-77, 1e98, 1e-91], 5.0),
+        ([5e40, 4e52], [2e-22, 9e-18], 200.0),
+        ([1e-300, 1e150], [0, 4000], 200.0),
+    ):
+        beliefs = fp.Beliefs(cost=cost, value=value)
+        try:
+            posted = fp.post(SIX, beliefs, bound=BOUND, budget=budget, form=form)
+        except fp.InputError as error:
+            assert str(error).count("\n") == 0
+        else:
+            scale = abs(budget) + float(np.abs(posted.moments.spend).sum()) + posted.spend_std
+            assert posted.expected_spend <= budget + 1e-4 * scale
+            assert posted.certificate.dual <= posted.certificate.primal * (1 + 1e-4)

@@ -26,6 +26,7 @@ __all__ = ["levels_at"]
 NODES = 1 << 14
 STEPS, MORE_STEPS = 2, 4  # of Newton's iteration; more for τ below CLOSE, where y bends more
 CLOSE = 1.2
+LARGEST = 1e300  # of |p|: beyond it, p/(1 + |p|) would not be a number
 TOO_CLOSE = 1.01  # below, r^{1/(τ−1)} overflows for prices that are not far above the cap
 
 
@@ -72,6 +73,7 @@ def levels_at(
 
 def _unit_levels(p: FloatArray, tau: float) -> FloatArray:
     """Return y(p), the root of y^{τ+1} = 1 + p y²."""
+    p = np.clip(p, -LARGEST, LARGEST, out=p)
     r = np.abs(p)
     r += 1
     at = p / r

@@ -13,7 +13,7 @@ from fedprice.beliefs.families import MANY, Population
 from fedprice.beliefs.posted import Lottery, Posted
 from fedprice.beliefs.prices import REFINEMENTS, WEAK, NoPriceError, Search
 from fedprice.beliefs.spending import SAME, spending
-from fedprice.errors import InputError, nearest, number_like
+from fedprice.errors import InputError, nearest, number_like, precision_error
 from fedprice.game import LARGEST_EXPONENT, price_at
 from fedprice.pricing.outcome import Certificate
 from fedprice.tariff import Tariffs
@@ -33,6 +33,7 @@ __all__ = ["FORMS", "post"]
 FORMS = ("price", "blocks", "tariff", "menu")
 RISK_STEPS = 24  # towards a budget that is exceeded with a given probability only
 CLOSE = 1e-3  # to the quantile of the spend, relative to its distance from the mean
+ROUNDING = 1e-4  # relative, of the spend and of the loss; more than that is no rounding error
 CORRECTIONS = 2  # of the budget, where clients are interpolated between nodes
 
 
@@ -135,13 +136,28 @@ def post(
     if risk is not None and not 0 < number_like("risk", risk) < 0.5:
         raise InputError(f"`risk` must be above 0 and below 0.5; got {risk}.")
     types, own = beliefs.groups(clients)
-    if form == "price":
-        return _prices(
-            clients, beliefs, bound, budget, tau, types, own,
-            classes=classes, risk=risk, lottery=lottery, alpha_interval=alpha_interval,
-        )  # fmt: skip
-    number_of = None if form != "blocks" else 4 if blocks is None else blocks
-    return _tariffs(clients, beliefs, bound, budget, tau, types, own, form, number_of)
+    # Numbers that are too far apart overflow; what comes out then is rejected below.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if form == "price":
+            posted = _prices(
+                clients, beliefs, bound, budget, tau, types, own,
+                classes=classes, risk=risk, lottery=lottery, alpha_interval=alpha_interval,
+            )  # fmt: skip
+        else:
+            number_of = None if form != "blocks" else 4 if blocks is None else blocks
+            posted = _tariffs(clients, beliefs, bound, budget, tau, types, own, form, number_of)
+        _check_precision(posted)
+    return posted
+
+
+def _check_precision(posted: Posted) -> None:
+    """Refuse prices whose spend or certificate rounding errors have made wrong."""
+    moments = posted.moments
+    scale = abs(posted.budget) + float((np.abs(moments.spend) + np.sqrt(moments.variance)).sum())
+    primal, dual = posted.certificate.primal, posted.certificate.dual
+    kept = posted.expected_spend - posted.budget <= ROUNDING * scale
+    if not (kept and np.isfinite(primal) and dual <= primal + ROUNDING * abs(primal)):
+        raise precision_error(f"form {posted.form!r}")
 
 
 def _tariffs(

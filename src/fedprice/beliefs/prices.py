@@ -114,7 +114,7 @@ class Search:
         least = float(self.spend[np.arange(self.family.size), first].sum())
         raise NoPriceError(
             f"no posted prices meet a budget of {budget:g} in expectation: the least that they can "
-            f"cost is about {round(least, 6):.6g}. Raise the budget"
+            f"cost is about {least:.4g}. Raise the budget"
             + (
                 "; types with value 0 join only if they are paid."
                 if self.family.indifferent.any()
@@ -262,7 +262,10 @@ class Search:
             some = self.family.indifferent
             tail = np.where(some, self.loss[:, 0], self.family.tail(bottom, reciprocal))
             more = ~some & open_ & (tail > 0) & (tail < best)
-            bottom = np.where(more, bottom * (best / np.where(more, tail, 1.0)) ** 2, bottom)
+            with np.errstate(over="ignore"):
+                farther = bottom * (best / np.where(more, tail, 1.0)) ** 2
+            bottom = np.where(more & np.isfinite(farther), farther, bottom)
+            more &= np.isfinite(farther)
             bound = np.where(open_ & ~more, np.minimum(bound, tail), bound)
         low = np.maximum(low, bottom)
         scale = np.maximum(np.abs(centre), 1e-3 * self.price[:, -1])
