@@ -476,6 +476,7 @@ class Ledger:
         state
             What the run needs to go on after this round, arrays by name; the last one is kept.
         """
+        require_name("run", run)
         require_whole("round", round_)
         require_digest("model", model)
         if run not in self._books.runs:  # what is there stays there
