@@ -360,7 +360,8 @@ def report(result: dict[str, Any]) -> str:
             f"loss on Setup 1, {SEEDS} seeds, with unbiased weights; who is left out; what the "
             "best report within a factor of two gains, relative to the client's money surplus and "
             "to the budget; the clients' surplus over joining unpaid, in money. With values nobody "
-            "is left out, and nothing is biased.",
+            "is left out, and nothing is biased. The multi-dimensional auction cannot spend all: "
+            f"{trained['paper']['multidimensional-auction']['spend']:.0f} on Setup 1.",
             "",
             *summary_lines(result),
             "",
