@@ -191,14 +191,16 @@ def answered(level: float, cost_level: float = 0.5) -> dict[str, list[Answer]]:
     return {NAMES[0]: [Answer(tariff, 0.0, 0.0, level)]} | rest
 
 
+@pytest.mark.parametrize("form", ["price", "blocks"])
 @pytest.mark.parametrize("learn", ["others", "own", None])
-def test_whose_answers_move_whose_tariff(learn: Any) -> None:
+def test_whose_answers_move_whose_tariff(learn: Any, form: str) -> None:
     """By default, nothing that a client does moves its own."""
     beliefs = Beliefs.exponential(cost=5.0, value=0.0, cells=16)
 
     def priced(level: float) -> list[Any]:
         period = Period(2, 10, 20, done=10, answers=lambda: answered(level))
-        return pricing(beliefs=beliefs, learn=learn, budget=3.0)(profiles(), period).tariffs
+        ours = pricing(beliefs=beliefs, learn=learn, budget=3.0, form=form)
+        return ours(profiles(), period).tariffs
 
     dear, cheap = priced(0.1), priced(1.0)
     moved = [one != other for one, other in zip(dear, cheap, strict=True)]
@@ -206,7 +208,7 @@ def test_whose_answers_move_whose_tariff(learn: Any) -> None:
         assert not any(moved)
     else:
         assert moved[1:] == [True] * 3
-        assert learn == "own" or _price(dear[0]) == pytest.approx(_price(cheap[0]), rel=0.2)
+        assert moved[0] == (learn == "own")
     if learn == "own":  # the ratchet: who acts as if joining were dear is paid more
         assert _price(dear[0]) > 1.3 * _price(cheap[0])
 

@@ -75,7 +75,10 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         pairs += floor_facts(posted)
     if posted.separate:
         pairs.append(
-            ("budget", "met up to what one report moves: each client's tariff leaves out its own")
+            (
+                "budget",
+                "met up to what one client moves: each tariff leaves out its own client's part",
+            )
         )
     if unused := _unused(posted):
         pairs.append(("not used", unused))

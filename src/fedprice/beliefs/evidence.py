@@ -11,7 +11,7 @@ only: the beliefs about client n become
 
 the mean of the prior, which counts as much as κ clients, and of the posteriors of all other clients
 with the same types. What a client does then moves its own price only through the budget that all
-share.
+share; `Evidence.post` excludes that as well, with one problem per client.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray
     from fedprice.beliefs.posted import Posted
+    from fedprice.bound import Bound
     from fedprice.clients import Clients
     from fedprice.tariff import Tariffs
 
@@ -227,6 +228,62 @@ class Evidence:
                 for name, g, weight in zip(ids, which.tolist(), weights, strict=True)
             }
         )
+
+    def post(
+        self,
+        *,
+        bound: Bound,
+        budget: float,
+        form: str = "price",
+        cost_exponent: float = 2.0,
+        blocks: int | None = None,
+        risk: float | None = None,
+    ) -> Posted:
+        """Post tariffs by what the others did: what a client does never moves its own tariff.
+
+        One problem per client, from which all of its deeds are left out. `post` with `beliefs()` is
+        a single problem; there they still reach its own tariff through the budget that all share.
+
+        Parameters
+        ----------
+        bound, budget, form, cost_exponent, blocks, risk
+            As for `post`.
+
+        Returns
+        -------
+        Posted
+            The budget is met in expectation up to what one client's deeds move; nothing is proven
+            about optimality.
+
+        Examples
+        --------
+        >>> import fedprice as fp
+        >>> clients = fp.Clients(samples=[120, 900, 60], grad_norm=[1.2, 0.8, 2.0])
+        >>> prior = fp.Beliefs.exponential(cost=40, value=4000, cells=8)
+        >>> bound = fp.Bound(alpha=3.3, rounds=1000)
+        >>> posted = fp.post(clients, prior, bound=bound, budget=20)
+        >>> prices = []
+        >>> for heads in (10, 45):  # of client 0
+        ...     seen = Evidence.none(clients, prior).coins(posted, heads=[heads, 5, 30], rounds=50)
+        ...     prices.append(seen.post(bound=bound, budget=20).prices)
+        >>> prices[0][0] == prices[1][0], prices[0][1] == prices[1][1]
+        (np.True_, np.False_)
+        """
+        from fedprice.beliefs.others import joined
+        from fedprice.beliefs.posting import post
+
+        solved = []
+        for n, own in enumerate(self.likelihoods):
+            without = (*self.likelihoods[:n], np.zeros_like(own), *self.likelihoods[n + 1 :])
+            beliefs = type(self)(self.clients, self.prior, without).beliefs()
+            solved.append(
+                post(
+                    self.clients, beliefs, bound=bound, budget=budget, form=form,
+                    cost_exponent=cost_exponent, blocks=blocks, risk=risk,
+                    lottery=form != "price",
+                )
+            )  # fmt: skip
+        return joined(solved, self.beliefs())
 
     def _posterior(self, n: int, types: Types) -> FloatArray:
         log = np.log(types.weight) + self.likelihoods[n]

@@ -1,8 +1,8 @@
-"""Posting without a prior: each client's tariff from what the other clients reported.
+"""Posting by what the other clients reported or did.
 
-What a client reports must not move its own tariff, not even through the budget's multiplier. So
-there is one problem per client, in which everybody is believed to have the type of one of the
-*other* clients, and of its solution only that client's tariff is used. N problems for N clients.
+What a client reports or does must not move its own tariff, not even through the budget's
+multiplier. So there is one problem per client, from which all that it said and did is left out, and
+of whose solution only that client's tariff is used. N problems for N clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedprice.bound import Bound
     from fedprice.clients import Clients
 
-__all__ = ["post_from_others"]
+__all__ = ["joined", "post_from_others"]
 
 
 def post_from_others(
@@ -86,20 +86,50 @@ def post_from_others(
                 lottery=form != "price",
             )
         )
+    return joined(solved, beliefs)
+
+
+def joined(solved: list[Posted], beliefs: Beliefs) -> Posted:
+    """Return what is posted if client n gets its tariff from problem n.
+
+    Parameters
+    ----------
+    solved
+        One solution per client.
+    beliefs
+        About each client in its own problem.
+    """
     first = solved[0]
+    offers = [one.tariffs.of([n]) for n, one in enumerate(solved)]
     rows = [[column[n] for column in one.moments] for n, one in enumerate(solved)]
     moments = Moments(*np.array(rows).T)
     return replace(
         first,
         beliefs=beliefs,
-        tariffs=Tariffs(
-            np.stack([one.tariffs.ends[n] for n, one in enumerate(solved)]),
-            np.stack([one.tariffs.prices[n] for n, one in enumerate(solved)]),
-            first.tariffs.menu,
-        ),
+        tariffs=_stacked(offers),
         moments=moments,
         missed=np.array([one.missed[n] for n, one in enumerate(solved)]),
         certificate=Certificate(float(moments.loss.sum()), -np.inf),
         multiplier=float(np.mean([one.multiplier for one in solved])),
         separate=True,
     )
+
+
+def _stacked(offers: list[Tariffs]) -> Tariffs:
+    """Return tariffs of one client each as one table.
+
+    Where one price does as well as a tariff, it is a single block: a list of levels that all have
+    this price, if the others are such lists. Blocks that a shorter tariff lacks are cut off the
+    last one's end, with the same price.
+    """
+    count, menu = max(one.ends.shape[1] for one in offers), any(one.menu for one in offers)
+    ends, prices = [], []
+    for one in offers:
+        own, price = one.ends[0], one.prices[0]
+        if menu and not one.menu:
+            own, price = own[-1] * np.geomspace(1e-4, 1, count), np.full(count, price[0])
+        lacking = count - own.size
+        cuts = own[-1] * (1 - 1e-9 * np.arange(lacking, 0, -1))
+        ends.append(np.concatenate([own[:-1], cuts, own[-1:]]))
+        prices.append(np.concatenate([price, np.full(lacking, price[-1])]))
+    return Tariffs(np.stack(ends), np.stack(prices), menu)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["PostedTariffs"]
 
 ERROR = 0.05  # how far, relatively, a level may be from what a type of the beliefs would choose
+FEW = 32  # clients that are priced by one problem each: their share of the budget is large
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,12 @@ class PostedTariffs:
         costs nothing.
     learn
         From whose answers in earlier periods the server learns what to believe of a client. From
-        those of all "others" with the same beliefs: a client's tariff then follows from its own
-        answers only as far as all tariffs share one budget. Or from its "own", which learns
-        fastest, and ratchets: a client that acts as if its cost were higher is believed, and paid
-        more from the next period on, so this is for fleets that cooperate. None learns nothing. All
+        those of all "others" with the same beliefs: up to 32 clients, whose tariffs are not made in
+        turn, are priced by one problem each, so that its own answers do not move a client's tariff
+        at all; otherwise only as far as all tariffs share one budget. Or from its "own", which
+        learns fastest, and ratchets: a client that acts as if its cost were higher is believed, and
+        paid more from the next period on, so this is for fleets that cooperate. None learns
+        nothing. All
         of it follows from the ledger, so that a run that goes on after a stop offers the same.
     classes
         For beliefs by class: the class of each client, by its name. Others are made no offer.
@@ -160,17 +163,17 @@ class PostedTariffs:
             if self.sequential
             else self.budget
         )
-        posted = post(
-            clients,
-            self._learned(clients, period),
-            bound=self._impact.bound(period.run_rounds),
-            budget=budget,
-            form=self.form,
-            cost_exponent=self.cost_exponent,
-            blocks=self.blocks,
-            risk=self.risk,
-            lottery=self.form != "price",  # other forms have none
-        )
+        how: dict[str, Any] = {
+            "bound": self._impact.bound(period.run_rounds), "budget": budget, "form": self.form,
+            "cost_exponent": self.cost_exponent, "blocks": self.blocks, "risk": self.risk,
+        }  # fmt: skip
+        seen = self._seen(clients, period)
+        if seen is not None and self.learn == "others" and self._separately(len(clients)):
+            posted = seen.post(**how)
+        else:
+            beliefs = self.beliefs if seen is None else seen.beliefs(own=self.learn == "own")
+            # Other forms have no lottery.
+            posted = post(clients, beliefs, **how, lottery=self.form != "price")
         floors = [max(level_units(float(q)), 1) for q in clients.level_min]
         tariffs = whole_tariffs(posted.tariffs, share)
         for name, own, floor in zip(names, tariffs, floors, strict=True):
@@ -187,8 +190,12 @@ class PostedTariffs:
         )
         return priced._replace(turns=_turns(posted, share)) if self.sequential else priced
 
-    def _learned(self, clients: Clients, period: Period) -> Beliefs:
-        """Return what to believe of these clients after the periods before."""
+    def _separately(self, count: int) -> bool:
+        """Tell whether each client is priced by a problem of its own."""
+        return count <= FEW and not self.sequential
+
+    def _seen(self, clients: Clients, period: Period) -> Evidence | None:
+        """Return what these clients answered in the periods before, if anything counts."""
         answers = period.answers() if self.learn is not None and period.number > 1 else {}
         evidence = Evidence.none(clients, self.beliefs)
         for n, name in enumerate(clients.ids.tolist()):
@@ -203,7 +210,7 @@ class PostedTariffs:
                     level_min=own.floor,
                     value=None if self.values is None else self.values[name],
                 )
-        return evidence.beliefs(own=self.learn == "own") if answers else self.beliefs
+        return evidence if answers else None
 
     @property
     def budget_is_expected(self) -> bool:
