@@ -441,7 +441,9 @@ def test_data_was_silently_ignored_with_setup1(run: Run, tmp_path: Path, command
 def test_simulate_trains_each_scheme(run: Run, tmp_path: Path) -> None:
     table = tmp_path / "runs.csv"
     code, out, err = run("simulate", "setup1", "--rounds", 20, "--seeds", 2, "-o", table)
-    assert (code, err) == (0, f"wrote {table}\n")
+    *steps, last = err.splitlines()
+    assert (code, last) == (0, f"wrote {table}")
+    assert all(step.startswith(("scout: ", "measure: ")) for step in steps), err
     assert "joiners" in out
     rows = pl.read_csv(table)
     assert rows["scheme"].to_list() == ["equilibrium", "weighted", "uniform"]
