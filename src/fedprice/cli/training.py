@@ -167,23 +167,25 @@ def calibrated(
     from fedprice.calibration import Calibration
     from fedprice.calibration.search import why_alpha_does_not_matter
 
-    def asked(found: Calibration) -> Calibration:
-        return found if impact is None else found.with_impact(impact)
-
     if path is not None:
-        return asked(read_calibrated(what, path, manner))
+        return read_calibrated(what, path, manner, impact)
     reason = why_alpha_does_not_matter(value)
     file = kept.file(".json", what.task.fingerprint, what.source, manner, impact, reason)
     if not file.exists():
         run_pilots(what, manner, value=value, impact=impact or "updates").write(file, force=True)
-    return asked(Calibration.read(file))
+    found = Calibration.read(file)
+    return found if impact is None else found.with_impact(impact)
 
 
-def read_calibrated(what: What, path: Path, manner: Manner) -> Calibration:
+def read_calibrated(
+    what: What, path: Path, manner: Manner, impact: str | None = None
+) -> Calibration:
     """Return the calibration in a file, which must be one of these clients."""
     from fedprice.calibration import Calibration
 
     found = Calibration.read(path)
+    if impact is not None:
+        found = found.with_impact(impact)
     same = found.ids == what.task.ids and np.array_equal(found.samples, what.task.samples)
     if not same:
         raise InputError(
