@@ -13,6 +13,7 @@ from fedprice.market.messages import (
     SigningKey,
     require_decimal,
     require_public_key,
+    valid_signature,
 )
 from fedprice.market.periods import require_period
 
@@ -108,3 +109,20 @@ def test_a_run_is_not_called_like_a_period_in_other_digits(name: str) -> None:
         require_period(name, "")
     with pytest.raises(InputError, match="must be called 'other#2'"):
         require_period(name, "other")
+
+
+def test_only_what_was_signed_is_known_to_be_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process trusts its own signatures, and nothing that looks like them."""
+    monkeypatch.setattr("fedprice.market.messages.MOST_VALID", 2)
+    known: dict[tuple[str, str, str], None] = {}
+    monkeypatch.setattr("fedprice.market.messages._valid", known)
+    key, other = SigningKey(bytes([1]) * 32), SigningKey(bytes([2]) * 32)
+    signature = key.sign_text("ten").hex()
+    assert valid_signature(key.public.hex(), signature, "ten")
+    assert not valid_signature(key.public.hex(), signature, "tem")
+    assert not valid_signature(other.public.hex(), signature, "ten")
+    assert not valid_signature(key.public.hex(), other.sign_text("ten").hex(), "ten")
+    for text in ("a", "b", "c"):
+        key.sign_text(text)
+    assert [text for _, _, text in known] == ["b", "c"]
+    assert valid_signature(key.public.hex(), signature, "ten")  # forgotten, and checked again
