@@ -13,7 +13,9 @@ from fedprice.arrays import FloatArray
 from fedprice.beliefs import block_tariffs
 from fedprice.beliefs.answers import levels_at
 from fedprice.beliefs.evidence import Evidence
+from fedprice.beliefs.families import Family, Population
 from fedprice.beliefs.hulls import buy
+from fedprice.beliefs.prices import MOST_CELLS, Search
 from fedprice.game import best_level, price_at
 from fedprice.tariff import Tariffs
 
@@ -381,3 +383,24 @@ def test_beliefs_that_floats_cannot_bring_together_are_wrong_or_a_traceback(form
             scale = abs(budget) + float(np.abs(posted.moments.spend).sum()) + posted.spend_std
             assert posted.expected_spend <= budget + 1e-4 * scale
             assert posted.certificate.dual <= posted.certificate.primal * (1 + 1e-4)
+
+
+def test_one_row_whose_best_price_the_grid_missed_takes_all_cells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bound can never be good enough; a million clients took 40 s instead of 5 for that."""
+    impact, zero = np.geomspace(1e-5, 1e-3, 300), np.zeros(300, np.int64)
+    types = [fp.Beliefs.exponential(cost=50, value=4000, cells=8).types[""]]
+    population = Population.of(impact, impact, np.ones(300), types, zero, 2.0)
+    search = Search(population.family())
+    found = search.post(1000.0)
+    search.loss[7] *= 1.01
+    counted, lowest = [], Family.lowest
+
+    def counting(own: Family, left: FloatArray, *rest: Any) -> Any:
+        counted.append(left.size)
+        return lowest(own, left, *rest)
+
+    monkeypatch.setattr(Family, "lowest", counting)
+    assert search.dual(found.multiplier, 1000.0) > 0
+    assert sum(counted) < 300 * 40 + 3 * 16 * MOST_CELLS

@@ -345,3 +345,12 @@ def test_blocks_are_never_worse_than_one_price(blocks: int) -> None:
         one = fp.post(clients, beliefs, lottery=False, **options)  # type: ignore[arg-type]
         many = fp.post(clients, beliefs, form="blocks", blocks=blocks, **options)  # type: ignore[arg-type]
         assert many.expected_loss <= one.expected_loss * (1 + 1e-9)
+
+
+def test_the_fee_for_the_lowest_levels_hides_the_prices_of_a_tariff() -> None:
+    """It is 0.0003 for a level of 1e-6: a marginal price of 350, beside prices up to 60."""
+    posted = fp.post(FORTY, PRIOR, bound=BOUND, budget=200, form="tariff")
+    low, high = posted.plot().axes[1].get_ylim()
+    largest = posted.tariffs.prices[posted.tariffs.starts >= 0.01].max()
+    assert low == 0
+    assert largest < high < 1.2 * largest

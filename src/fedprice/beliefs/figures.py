@@ -40,6 +40,7 @@ SHOWN = (1.0, 0.75, 0.5, 0.0)  # the clients whose tariffs are drawn, by quantil
 QUANTILES = (0.1, 0.9)  # between which the levels of most types lie
 FINE = 400  # prices at which a curve is drawn
 _RATIO = ("ratio", "low", "high")
+LOWEST = 0.01  # levels from which on marginal prices set the scale
 MOST_ROWS = 40  # of a menu, up to which each row gets a marker
 
 
@@ -134,7 +135,10 @@ def _draw_tariffs(posted: Posted, left: Axes, right: Axes) -> None:
     # Room for the legend above, and none below unless somebody pays.
     left.set_ylim(min(0.0, 1.05 * left.dataLim.y0), 1.38 * left.dataLim.y1)
     right.set(xlabel="level", ylabel="price of one more unit of level", xlim=(0, 1))
-    right.set_ylim(bottom=min(0.0, 1.05 * right.dataLim.y0))
+    # The fee for the lowest levels is small, but large per unit of level: it would hide the rest.
+    shown = tariffs.prices[some][tariffs.starts[some] >= LOWEST]
+    top = float(shown.max(initial=0.0)) or right.dataLim.y1
+    right.set_ylim(min(0.0, 1.05 * right.dataLim.y0), 1.05 * max(top, np.finfo(float).tiny))
 
 
 class Hull(NamedTuple):

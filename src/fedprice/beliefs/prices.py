@@ -281,17 +281,16 @@ class Search:
         who = np.repeat(rows, edges.shape[1] - 1)
         keep = right > left
         left, right, who = left[keep], right[keep], who[keep]
-        cells, most = 0, rows.size * MOST_CELLS * min(max(1, 1024 // self.family.types), 16)
+        cells, most = np.zeros(rows.size), MOST_CELLS * min(max(1, 1024 // self.family.types), 16)
         unit = np.maximum(self.family.tail(np.full(rows.size, -1.0), reciprocal), 0.0)
         while left.size:
-            cells += left.size
+            cells += np.bincount(who, minlength=rows.size)
             lowest, between = self.family.lowest(left, right, who, reciprocal)
             tail = np.sqrt(np.maximum(-right, 0.0)) * unit[who]  # it grows with √|P|
             tail = np.where(tail > 0, tail, -np.inf)
             lowest, between = np.maximum(lowest, tail), np.maximum(between, tail)
             done = lowest >= (best - TOLERANCE * self.loss[rows, at])[who]
-            if cells > most:
-                done[:] = True
+            done |= cells[who] > most  # where the grid has missed the best price, none is enough
             np.minimum.at(bound, who[done], between[done])
             left, right, who = left[~done], right[~done], who[~done]
             # Fees may lie many orders of magnitude apart.
