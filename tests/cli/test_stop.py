@@ -93,8 +93,8 @@ def test_a_stopped_run_lost_its_work(
         *what, "--calibration", "c.json", "--budget", 3, "--rounds", 50, "--seeds", 1, *work,
         "--scheme", "equilibrium", "--format", "json",
     )  # fmt: skip
-    code, whole, err = run(*arguments)
-    assert code == 0, err
+    code, whole, told = run(*arguments)  # `told`: what is said of the prices, if anything
+    assert code == 0, told
     calls = len(Path("calls").read_text())
     folder = home / "kept" if work else home / "cache" / "fedprice" / "work"
     assert not folder.exists()
@@ -108,7 +108,7 @@ def test_a_stopped_run_lost_its_work(
     )
     Path("stop").unlink()
     Path("calls").unlink()
-    assert run(*arguments) == (0, whole, "")
+    assert run(*arguments) == (0, whole, told)
     assert len(Path("calls").read_text()) < calls / 2
     assert not folder.exists()
 
