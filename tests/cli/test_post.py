@@ -326,3 +326,12 @@ def test_a_lottery_between_prices_that_look_the_same_is_not_shown() -> None:
     other = Lottery(3, float(posted.prices[3]) * 1.1, 0.5)
     assert "lottery</td>" not in replace(posted, lottery=same)._repr_html_()
     assert "with a probability of 50.0%, otherwise" in replace(posted, lottery=other)._repr_html_()
+
+
+def test_the_first_level_listed_of_a_tariff_is_a_millionth() -> None:
+    """It stated 1.15e-06 for 0.0002942; the first of the levels that are chosen says more."""
+    costs = fp.Beliefs.exponential(cost=50, value=0, cells=8)
+    for form in ("tariff", "menu"):
+        page = fp.post(TEN, costs, bound=BOUND, budget=20, form=form)._repr_html_()
+        assert "… " in page
+        assert "e-0" not in page.partition("levels and payments")[2].partition("</table>")[0]

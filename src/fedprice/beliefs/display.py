@@ -35,6 +35,7 @@ FORMS = {
     "tariff": "a nonlinear tariff of {} levels",
     "menu": "a menu of up to {} levels with payments",
 }
+LOWEST = 0.01  # of the largest level: the first that is listed
 MOST_BLOCKS = 8  # whose prices are listed
 
 
@@ -167,8 +168,10 @@ def _offer(posted: Posted, n: int) -> str:
     if posted.form == "price":
         return number(prices[0])
     if tariffs.menu:
-        paid = tariffs.end_payments[n]
-        return f"{ends[0]:.3g} for {number(paid[0])} … {ends[-1]:.3g} for {number(paid[-1])}"
+        # The lowest levels are for costs above all believed ones, and say little.
+        first = int(np.argmax(tariffs.ends[n] >= LOWEST * ends[-1]))
+        shown = [f"{ends[i]:.3g} for {number(tariffs.end_payments[n, i])}" for i in (first, -1)]
+        return " … ".join(shown)
     blocks = [f"{number(p)} up to {end:.3g}" for end, p in zip(ends, prices, strict=True)]
     if len(blocks) > MOST_BLOCKS:
         blocks = [blocks[0], "…", blocks[-1]]
