@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ def names(cell: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", verify.CONTENT)
-def test_every_entry_is_documented_with_its_fields(kind):
+def test_every_entry_is_documented_with_its_fields(kind: str) -> None:
     documented = [tuple(names(row[2])) for row in cells("ledger.md", kind)]
     expected = [verify.CONTENT[kind], *([verify.UNSIGNED] if kind == "open" else [])]
     assert documented == expected
@@ -43,24 +44,24 @@ def test_every_entry_is_documented_with_its_fields(kind):
         offers.Receipt, updates.Update, payouts.Withdrawal, payouts.Reversal, payouts.Rotation,
     ],
 )  # fmt: skip
-def test_every_message_is_documented_with_its_fields(message):
+def test_every_message_is_documented_with_its_fields(message: Any) -> None:
     ((_, _, documented),) = cells("ledger.md", message.__name__)
     assert names(documented) == [field.name for field in fields(message)]
 
 
 @pytest.mark.parametrize("kind", verify.KEPT)
-def test_what_the_verifier_takes_as_kept_is_documented(kind):
+def test_what_the_verifier_takes_as_kept_is_documented(kind: str) -> None:
     assert names(cells("ledger.md", kind)[0][2]) == list(verify.KEPT[kind])
 
 
-def test_every_exit_code_is_documented():
+def test_every_exit_code_is_documented() -> None:
     page = (REFERENCE / "exit-codes.md").read_text("utf-8")
     documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     in_code = {int(code) for code in re.findall(r"Error +(\d+)", errors.__doc__ or "")}
     assert documented == in_code | {0, 1}
 
 
-def test_every_column_of_the_clients_is_documented():
+def test_every_column_of_the_clients_is_documented() -> None:
     page = (REFERENCE / "files.md").read_text("utf-8")
     table = page.partition("## Clients")[2].partition("## Prices")[0]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]

@@ -11,9 +11,10 @@ from urllib.parse import quote
 from fedprice.errors import InputError, UnverifiedError
 from fedprice.market.chain import Entry, find
 from fedprice.market.client_reader import read_client
-from fedprice.market.database import Database, accounts, sa
+from fedprice.market.database import Database
 from fedprice.market.money import money
 from fedprice.market.pay import PayLine, pay_lines, why_paid
+from fedprice.market.schema import accounts, sa
 from fedprice.market.statements import entries_of, no_client, part_of
 from fedprice.verify import (
     HASH,
