@@ -76,7 +76,7 @@ def test_the_shape_of_a_network_needs_namespaces(run: Run, option: str) -> None:
     """Without --netns it was silently ignored."""
     code, out, err = run("flower", "up", EXAMPLE, "--clients", 2, option, 5)
     assert (code, out) == (2, "")
-    assert f"{option} is that of a network namespace; add --netns." in err
+    assert f"{option} applies to network namespaces; add --netns." in err
 
 
 def test_keys_for_everybody(run: Run, home: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_finished_run_is_not_shown_as_new(run: Run, home: Path) -> None:
         code, out, err = run("flower", arguments[0], app, "--clients", 2, *arguments[1:])
         assert (code, out) == (8, ""), (arguments, err)
         assert "run 'plain' in" in err.splitlines()[-1]
-        assert "was finished before; nothing was trained" in err.splitlines()[-1]
+        assert "had already finished; nothing was trained" in err.splitlines()[-1]
     assert ledger.verify().hashes == before
     ledger.close()
 

@@ -265,7 +265,7 @@ def test_what_is_no_market() -> None:
     outcome = small_outcome(federation)
     own = Scheme("own", SCHEMES["uniform"].function, posts_prices=False)
     for biased in (solve(outcome.game, scheme="subset"), subset(outcome.game), own(outcome.game)):
-        with pytest.raises(InputError, match=f"'{biased.scheme}' offers no prices, so it is no"):
+        with pytest.raises(InputError, match=f"'{biased.scheme}' has no prices, so there is no"):
             budgeted_tariffs(biased)
     poor = Game(outcome.game.clients, bound=outcome.game.bound, budget=-1e9)
     with pytest.raises(InputError, match="infeasible"):

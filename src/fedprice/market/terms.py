@@ -82,7 +82,7 @@ def budgeted_tariffs(
         raise InputError("an infeasible outcome cannot be offered; raise the budget.")
     if not outcome.posts_prices:
         raise InputError(
-            f"scheme {outcome.scheme!r} offers no prices, so it is no market. Choose another one."
+            f"scheme {outcome.scheme!r} has no prices, so there is no market. Choose another one."
         )
     total = outcome.game.bound.rounds
     share = Fraction(total if rounds is None else rounds, total)
