@@ -33,7 +33,7 @@ class Setup:
     Attributes
     ----------
     name, data, samples
-        "setup1" and so on, which data it uses, and how many of them.
+        "setup1" and so on, which data it uses, and how many samples.
     budget, mean_cost, mean_value
         B, c̄ and v̄ of Table I.
     time
