@@ -72,8 +72,8 @@ class Setup:
         samples = round(self.samples * num_clients / NUM_CLIENTS)
         if not self.takes_data:
             return synthetic(num_clients=num_clients, samples=samples)
-        deal = mnist if self.data == "mnist" else emnist
-        return deal(num_clients=num_clients, samples=samples, data=data)
+        load = mnist if self.data == "mnist" else emnist
+        return load(num_clients=num_clients, samples=samples, data=data)
 
     def game(
         self,
