@@ -113,9 +113,9 @@ def test_another_run_of_the_same_name_is_refused() -> None:
     ledger = Ledger("sqlite://", identity=IDENTITY)
     small_market(ledger)
     before = chain(ledger)
-    with pytest.raises(InputError, match="was begun with another task, seed or model"):
+    with pytest.raises(InputError, match="was started with another task, seed, model or"):
         small_market(ledger, seed=4)
-    with pytest.raises(InputError, match="was begun with another task, seed or model"):
+    with pytest.raises(InputError, match="was started with another task, seed, model or"):
         small_market(ledger, delivery=0.9)
     assert chain(ledger) == before  # no money came in, either
     small_market(ledger, run="another", seed=4)
