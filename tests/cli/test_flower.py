@@ -48,7 +48,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
     assert simulate(run, "rounds=2 clients=2 budget=60")[0] == 0
     for arguments, text in (
         (("simulate", home / "none"), "there is no Flower app in"),
-        (("simulate", home / "broken"), "not that of a Flower app"),
+        (("simulate", home / "broken"), "not of a Flower app"),
         (("simulate", EXAMPLE, "--run-config", "runds=3"), "Did you mean 'rounds'"),
         (("simulate", EXAMPLE, "--run-config", "rounds=many"), "text needs quotes"),
         (("simulate", EXAMPLE, "--run-config", 'rounds="ten"'), "must be a whole number"),
@@ -189,7 +189,7 @@ def test_keys_that_are_not_there_are_named(run: Run, home: Path) -> None:
     assert run("flower", "keys", "own", "--clients", 1)[0] == 0
     code, _, err = run("flower", "up", EXAMPLE, "--clients", 2, "--keys", "own")
     assert code == 2
-    assert "own holds no client-2.key; make keys with: fedprice flower keys" in err
+    assert "own has no client-2.key; make keys with: fedprice flower keys" in err
 
 
 def test_keys_for_an_app_that_cannot_take_them_are_refused(run: Run, home: Path) -> None:
