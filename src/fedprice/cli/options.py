@@ -71,7 +71,7 @@ ImpactName = Annotated[
         "--impact",
         help="Which norms of the calibration to price with: those of updates, whose squares are "
         "exactly the variance of a round, or those of gradients, as in the paper; by default those "
-        "that the calibration was made for: updates, unless it was given --impact gradients.",
+        "that the calibration was made for: updates, unless made with --impact gradients.",
     ),
 ]
 Rounds = Annotated[int, typer.Option(help="Training rounds.")]
