@@ -17,7 +17,7 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	rm -f src/fedprice/learning/__pycache__/*.nb[ci]  # numba looks at the changes of one file only
 	$(BIN)/pytest -m "not slow" --numprocesses auto --dist loadfile
 
-test-slow: $(VENV)/.installed-test  ## real deployments and their faults: minutes
+test-slow: $(VENV)/.installed-test  ## real deployments and their faults (takes minutes)
 	$(BIN)/pytest -m slow tests
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
@@ -56,11 +56,11 @@ bench-own-models: $(VENV)/.installed-test $(VENV)/.installed-torch  ## an MLP an
 bench-web: $(VENV)/.installed-test  ## the pages in a real browser: a million clients, 100,000 rounds, 20 browsers; writes benchmarks/web.{md,json}
 	$(BIN)/python -m benchmarks.web
 
-docs: $(VENV)/.installed-docs  ## the site, tutorials executed: build/site/index.html
+docs: $(VENV)/.installed-docs  ## build the site and execute its tutorials: build/site/index.html
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/sphinx-build --fail-on-warning --keep-going -b html -d build/doctrees docs build/site
 	@echo "open build/site/index.html"
 
-release: $(VENV)/.installed-release  ## build the wheel, check it, and try it in an environment of its own
+release: $(VENV)/.installed-release  ## build the wheel, check it, and try it in a fresh environment
 	rm -rf dist build/release
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*

@@ -1,1 +1,1 @@
-"""Figures that the project stands by, each a script: `make bench-…`."""
+"""The project's published measurements, one script each: `make bench-…`."""

@@ -1,4 +1,4 @@
-"""Apps that were not written for fedprice, patched, in three places: `make bench-apps`.
+"""Apps that were not written for fedprice, patched and run in three places: `make bench-apps`.
 
 Each of the apps in tests/flower/foreign is copied and run as it is, with all clients in every
 round. Its patch is then applied to another copy, which is run by `fedprice flower` in process, on
@@ -33,7 +33,7 @@ PLACES = {
 
 
 def priced(app: ForeignApp, place: str, folder: Path) -> dict[str, Any]:
-    """Run a patched copy in a place; return its metric and what the ledger tells."""
+    """Run a patched copy in a place; return its metric and what the ledger records."""
     copied = app.copy(folder, priced=True)
     url = app.new_ledger(folder)
     command, *options = PLACES[place]

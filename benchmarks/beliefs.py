@@ -175,7 +175,7 @@ def forms() -> list[Row]:
 
 
 def without_a_prior() -> list[Row]:
-    """Return the forms that are priced on the other clients' types only."""
+    """Return the forms that are priced by the other clients' types only."""
     drawn = populations(POPULATIONS, 2)
     known = [fp.solve(game(*types)).expected_loss for types in drawn]
 
@@ -200,7 +200,7 @@ def without_a_prior() -> list[Row]:
 
 
 def learning() -> list[Row]:
-    """Return periods of learning from each client's own coins, and from the others' alone."""
+    """Return periods of learning from each client's own coins, and from the others' only."""
     drawn = populations(24, 3)
     known = [fp.solve(game(*types)).expected_loss for types in drawn]
     rng = np.random.default_rng(4)

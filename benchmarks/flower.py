@@ -63,7 +63,7 @@ class Lane:
         self.shape = (self.federation.num_classes, self.federation.features.shape[1] + 1)
 
     def train(self, message: Message, context: Context) -> Message:
-        """Train as any Flower app would."""
+        """Train like any Flower app."""
         n = int(context.node_config["partition-id"])
         model = message.content.array_records["arrays"]["w"].numpy()
         round_ = int(message.content.config_records["config"]["server-round"]) - 1  # type: ignore[arg-type]
@@ -79,7 +79,7 @@ class Lane:
         return Message(RecordDict({"arrays": to_record(["w"], [update])}), reply_to=message)
 
     def client(self, context: Context) -> Client:
-        """Say who a client is."""
+        """Return the client of a context."""
         n = int(context.node_config["partition-id"])
         key = self.keys[n]
         cost = float(self.costs[n])
@@ -98,7 +98,7 @@ class Lane:
         mod.answer(app)
         app.train()(self.train)
         grid = InProcessGrid(app, self.federation.num_clients)
-        _opened.cache_clear()  # every run has the same messages, and would know them from the last
+        _opened.cache_clear()  # all runs have the same messages, and must not share a cache
         _valid.clear()
         ours = PricedParticipation(
             Ledger(str(folder / f"{time.monotonic_ns()}.db"), identity="0" * 64), "run",
@@ -135,7 +135,7 @@ class Lane:
 
 
 LARGE, HUGE = (10_000_000, 20, 5), (150_000_000, 2, 2)  # parameters, clients, rounds
-TIME, MEMORY = 1.6, 1.3  # of FedAvg's, at most
+TIME, MEMORY = 1.6, 1.3  # limits, relative to FedAvg
 
 
 def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str, float]:
@@ -176,7 +176,7 @@ def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str,
 
 
 def measured(sizes: tuple[int, int, int], market: bool) -> dict[str, float]:
-    """Run `large` in a process of its own, whose memory is nobody else's."""
+    """Run `large` in a separate process, so that its memory can be measured."""
     code = f"from benchmarks.flower import *; print(json.dumps(large(*{sizes}, {market})))"
     command = [
         sys.executable,
@@ -212,7 +212,7 @@ def main() -> None:
     logging.disable(logging.INFO)
     result: dict[str, Any] = {}
     lines = [
-        "| workload | clients train in | market / bare loop | cost an update | limit | holds |",
+        "| workload | clients train in | market / bare loop | cost per update | limit | holds |",
         "|---|---|---:|---:|---:|---|",
     ]
     with tempfile.TemporaryDirectory() as name:
@@ -245,7 +245,7 @@ def main() -> None:
             "Written by `make bench-flower`; medians of ratios within one run. 40 clients, 40 "
             "rounds of 100 local steps of batch 24; the market signs and checks every update and "
             "records every round in SQLite on disk. What one process signs it need not verify: in "
-            "a deployment, each side verifies a signature more per update, which takes 0.1 ms.",
+            "a deployment, each side verifies one more signature per update, which takes 0.1 ms.",
             "",
             *lines,
             "",

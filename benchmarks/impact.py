@@ -68,13 +68,13 @@ SIZES = {
 def level_vectors(weight: FloatArray, count: int) -> FloatArray:
     """Return random levels, shape (count, num_clients), that all have the same mean.
 
-    With different means, any rule that likes more joiners would order them well. No level is below
-    a_n, so that no weight exceeds 1, as under prices.
+    With different means, any rule that prefers more joiners would order them well. No level is
+    below a_n, so that no weight exceeds 1, as under prices.
     """
     rng = np.random.default_rng(0)
     levels = np.exp(rng.normal(0, 1, (count, weight.size)))
     floors = np.maximum(weight, LEAST_LEVEL)
-    for _ in range(50):  # scaled, and kept within limits, until both hold
+    for _ in range(50):  # scale and clip until both the mean and the limits hold
         levels = np.clip(levels * MEAN_LEVEL / levels.mean(axis=1, keepdims=True), floors, 1.0)
     return levels
 
@@ -247,7 +247,7 @@ def report(result: dict[str, Any]) -> str:
 
 
 def verdicts(setups: dict[str, Any]) -> list[str]:
-    """Say what the intervals support, and no more."""
+    """Return what the intervals support, and no more."""
     lines = []
     for name, found in setups.items():
         order = {after: own["difference"] for after, own in found["correlations"].items()}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":  # the tests import this file, too
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"  # one run per core; before numpy is imported
+        os.environ[name] = "1"  # one thread per run; set before numpy is imported
 
 import numpy as np
 
@@ -40,8 +40,8 @@ DRAWS, KNOWING_DRAWS, SEEDS = 200, 20, range(3)
 SHARES = np.linspace(0, 1, 21)
 STRATEGIES = ("spread", "stop early", "start late")
 RULES = ("shares of rounds", "delivered share")
-LOCAL_STEPS = {"setup1": 100, "setup2": 10, "setup3": 10}  # of training; 100 takes hours
-LEAST_DELIVERY = 0.25  # of the estimate that went with shares of rounds
+LOCAL_STEPS = {"setup1": 100, "setup2": 10, "setup3": 10}  # for training; 100 would take hours
+LEAST_DELIVERY = 0.25  # least value of the estimate that is used with shares of rounds
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def deals(outcome: fp.Outcome) -> list[Deal]:
 def plan(strategy: str, share: float, heads: BoolArray) -> BoolArray:
     """Return which heads are delivered, in the shape of `heads`: (draws, rounds).
 
-    "spread": every so many heads; "stop early": those of the first rounds; "start late": those of
-    the last rounds.
+    "spread": heads at regular intervals; "stop early": those of the first rounds; "start late":
+    those of the last rounds.
     """
     rounds = heads.shape[1]
     if strategy == "spread":
@@ -104,7 +104,7 @@ def plan(strategy: str, share: float, heads: BoolArray) -> BoolArray:
 
 
 def pay(rule: str, payment: float, heads: BoolArray, delivered: BoolArray) -> FloatArray:
-    """Return what a client is paid in all, without rounding to whole units, shape (draws,)."""
+    """Return what a client is paid in total, without rounding to whole units, shape (draws,)."""
     rounds = heads.shape[1]
     if payment <= 0:  # a payer pays in full under both rules
         return np.full(len(heads), payment)
@@ -156,7 +156,7 @@ def knowing_stop(deal: Deal, heads: BoolArray) -> int:
     if deal.payment > 0:
         paid *= np.maximum(at, later) / deal.rounds
     utility = [deal.utility(p, d, d / count if count else 1.0) for d, p in enumerate(paid)]
-    return int(count - np.argmax(utility[::-1]))  # the most deliveries of equals
+    return int(count - np.argmax(utility[::-1]))  # the most deliveries among equally good ones
 
 
 def respond(outcome: fp.Outcome, seed: int = 0, draws: int = DRAWS) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def respond(outcome: fp.Outcome, seed: int = 0, draws: int = DRAWS) -> dict[str,
 
 @dataclass(frozen=True)
 class Planned:
-    """Participation by plan: who delivers in each round, and the probability that goes with it."""
+    """Participation by plan: who delivers in each round, and with which probability."""
 
     delivered: BoolArray
     probability: FloatArray
@@ -187,7 +187,7 @@ class Planned:
         return np.flatnonzero(self.delivered[round_])
 
     def arrival(self) -> FloatArray:
-        """Return q over the correction for missed heads, as the market weighs."""
+        """Return q over the correction for missed heads, as in the market's weights."""
         row: FloatArray = self.probability[self._round[0]]
         return row
 
@@ -268,7 +268,7 @@ def train(task: fp.Task, outcome: fp.Outcome, found: dict[str, Any], seed: int) 
 
 
 def without_value(game: fp.Game) -> fp.Game:
-    """Return the game among clients that want money alone."""
+    """Return the game among clients that value money alone."""
     return replace(game, clients=replace(game.clients, value=np.zeros(len(game.clients))))
 
 

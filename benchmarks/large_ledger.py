@@ -1,4 +1,4 @@
-"""A large ledger that is real: everything signed, every payment recorded by the ledger itself.
+"""A large but real ledger: everything is signed, and the ledger itself records every payment.
 
 `python -m benchmarks.large_ledger market.db` writes the one that `make bench-web` opens.
 """
@@ -39,12 +39,12 @@ def large_ledger(
     stop_after: int | None = None,
     tell: Callable[[int], None] = lambda _: None,
 ) -> None:
-    """Write a run of many rounds, with metrics beside it, into a ledger.
+    """Write a run of many rounds, with metrics, into a ledger.
 
     Parameters
     ----------
     url
-        Where; a run that was begun goes on.
+        The ledger; an unfinished run is resumed.
     rounds, clients, run, evaluate_every
         Rounds of the run, its clients, its name, and after how many rounds metrics are recorded.
     stop_after

@@ -1,6 +1,6 @@
 """The engine against a numpy loop, and JAX where it is installed: `make bench-learning`.
 
-The unit is client-updates per second with all cores, compile time apart; every figure is a ratio
+The unit is client-updates per second with all cores, without compile time; every figure is a ratio
 within this run. Writes learning.json and learning.md beside this file.
 
 `python -m benchmarks.learning --against PATH` also runs the engine of another checkout of this
@@ -51,8 +51,8 @@ JAX_LIMITS = {"A": 3, "B": 5, "C": 2}
 ROUNDS = {"A": 300, "B": 150, "C": 100}
 FUNCTIONS, BEFORE = 1.05, 0.97  # limits of the function task, and of the comparison with PATH
 
-# What another checkout runs: told a workload's file and rounds by lines, it answers with rates. The
-# second form is that of checkouts from before tasks.
+# What another checkout runs: it reads a workload's file and rounds from each line, and answers with
+# a rate. The second form is for checkouts from before tasks.
 RIVAL = """
 import os, sys, time
 import numpy as np
@@ -120,7 +120,7 @@ def workload(name: str) -> Federation:
 
 
 def numpy_update(w: Any, x: Any, y: Any, rows: Any, rate: float) -> Any:
-    """Run local SGD as one writes it in numpy, float32."""
+    """Run local SGD in the usual numpy way, in float32."""
     own = w.copy()
     for batch in rows:
         xb = x[batch]
@@ -197,10 +197,10 @@ def jax_rate(federation: Federation, seconds: float) -> float:
 
 
 def rival_ratios(path: Path, sizes: Sizes) -> dict[str, float]:
-    """Return, by workload, the rate of this engine in those of the engine of another checkout.
+    """Return, by workload, the rate of this engine relative to that of another checkout.
 
-    Both measure in processes of their own that stay, taking turns; the figure is the median of the
-    ratios of neighbouring measurements.
+    Both measure in turn, in separate long-lived processes; the figure is the median of the ratios
+    of neighbouring measurements.
     """
     places = {"here": HERE.parent, "there": path}
     children = {
@@ -273,7 +273,7 @@ def function_task() -> FunctionTask:
 
 
 def bare_loop(task: FunctionTask, rounds: int) -> Any:
-    """Train with the functions of a task as one would without this package; return the model."""
+    """Train with the functions of a task without this package; return the model."""
     levels = np.full(task.num_clients, 0.5)
     weight = task.weight / levels
     model = task.initial[0].astype(np.float64)
@@ -288,11 +288,10 @@ def bare_loop(task: FunctionTask, rounds: int) -> Any:
 
 
 def function_ratio(sizes: Sizes) -> float:
-    """Return the time of `simulate` in that of a bare loop over the same functions.
+    """Return the time of `simulate` relative to that of a bare loop over the same functions.
 
-    Both run in one thread; what counts is the time for which it has the processor. The median over
-    many short pairs that take turns in being first, so that what else the machine does slows down
-    both.
+    Both run in one thread, and processor time is measured. The result is the median over many short
+    pairs that take turns in going first, so that other load on the machine slows down both.
     """
     task, rounds = function_task(), sizes.function_rounds
 
@@ -304,7 +303,7 @@ def function_ratio(sizes: Sizes) -> float:
     def bare() -> Any:
         return bare_loop(task, rounds)
 
-    if not np.array_equal(ours(), bare()):  # warms up, too
+    if not np.array_equal(ours(), bare()):  # also a warm-up
         sys.exit("the bare loop does not do what `simulate` does")
     ratios = []
     for turn in range(sizes.function_pairs):

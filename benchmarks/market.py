@@ -1,7 +1,7 @@
 """The market against crashes, damage, cheaters and the clock: `make bench-market`.
 
-What is counted must be 0; what is timed is a ratio within this run, or a rate that the market
-needs. Writes market.json and market.md beside this file.
+Counts must be 0; timings are ratios within this run, or rates that the market needs. Writes
+market.json and market.md beside this file.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ def coins(result: dict[str, Any]) -> list[Row]:
 def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
     """Record rounds of 10,000 joiners, against bare inserts of the same postings.
 
-    The ratio is one of processor time, which hardly depends on what else the machine does: waiting
-    for the disk, which would bring both sides closer together, does not count. The rate is one of
-    the clock on the wall. Every client has its own numbers, with as many digits as training gives.
+    The ratio is one of processor time, which hardly depends on other load on the machine: waiting
+    for the disk, which would bring both sides closer together, does not count. The rate uses
+    wall-clock time. Every client has its own numbers, with as many digits as training gives.
     """
     ledger = Ledger(str(folder / "rounds.db"))
     terms = {
@@ -117,7 +117,7 @@ def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
         bare.execute("COMMIT")
 
     times, floors = [], []
-    for r in range(60):  # in turn, so that what else the machine does slows down both
+    for r in range(60):  # in turn, so that other load on the machine slows down both
         record = partial(ledger.record_round, "run", r, model="0" * 64, joined=joined)
         times.append(both_clocks(record))
         floors.append(both_clocks(partial(insert, r)))
@@ -138,7 +138,7 @@ def rounds(result: dict[str, Any], folder: Path) -> list[Row]:
         "ratio": ratio,
     }
     return [
-        ("postings a second, rounds of 10,000 joiners", (JOINERS + 1) / wall, ">=", 50_000),
+        ("postings per second, rounds of 10,000 joiners", (JOINERS + 1) / wall, ">=", 50_000),
         ("a round / bare inserts of its postings, processor time", ratio, "<=", 10),
     ]
 
@@ -172,7 +172,7 @@ def killed(result: dict[str, Any], folder: Path) -> list[Row]:
 
 
 def one_share(seed: int) -> dict[str, int]:
-    """Do a part of the random operations, in a process of its own."""
+    """Do a part of the random operations, in a separate process."""
     return random_operations(Ledger("sqlite://"), OPERATIONS // 4, seed)
 
 
@@ -219,7 +219,7 @@ def damaged(result: dict[str, Any], folder: Path) -> list[Row]:
 
 
 def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
-    """Let a small file system fill up during a run, give it room, and go on."""
+    """Let a small file system fill up during a run, free some space, and resume."""
     small = folder / "small"
     small.mkdir()
     # Larger than SQLite's log ever is (1,000 pages): with the ballast gone, everything has room.
@@ -264,7 +264,7 @@ def disk_full(result: dict[str, Any], folder: Path) -> list[Row]:
 
 
 def audited(result: dict[str, Any]) -> list[Row]:
-    """Look at 20,000 honest clients after every round, and at cheaters until they are found."""
+    """Audit 20,000 honest clients after every round, and cheaters until they are found."""
     rng = np.random.default_rng(5)
     levels = rng.uniform(0.02, 1.0, 20_000)
     audit, ever = LevelAudit(levels), np.zeros(levels.size, bool)
@@ -290,7 +290,7 @@ def audited(result: dict[str, Any]) -> list[Row]:
 
 
 def exposed(result: dict[str, Any], folder: Path) -> list[Row]:
-    """Hide every head of an export in turn, chained anew; count those that verification misses."""
+    """Hide every head of an export in turn, chained again; count those that verification misses."""
     ledger = Ledger("sqlite://")
     small_market(ledger, delivery=0.7)
     export(ledger, folder / "heads.jsonl", date=datetime.date(2026, 1, 1))
@@ -326,7 +326,7 @@ def forged(result: dict[str, Any]) -> list[Row]:
 
 
 def mutated(result: dict[str, Any]) -> list[Row]:
-    """Play a dishonest server that signs everything anew, 20,000 times."""
+    """Play a dishonest server that signs everything again, 20,000 times."""
     found = mutants(20_000)
     result["mutants"] = found
     told = f"{found['made']:,} forged exports"
@@ -352,7 +352,9 @@ def main() -> None:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        rows += killed(result, folder)  # first: it forks, and wants no threads about
+        rows += killed(
+            result, folder
+        )  # first, because it forks, which must happen before threads start
         rows += coins(result) + rounds(result, folder) + audited(result)
         rows += powerless(result) + exposed(result, folder) + mutated(result)
         rows += forged(result) + damaged(result, folder) + disk_full(result, folder)
@@ -383,7 +385,7 @@ def main() -> None:
             *lines,
             "",
             *([f"Disk full: {full}."] if isinstance(full, str) else []),
-            f"Rounds until half of the cheaters are found, by joins alone (α = {ALPHA:g} a "
+            f"Rounds until half of the cheaters are found, by joins alone (α = {ALPHA:g} per "
             "client, looked at after every round; with shared coins a skipped head is seen at "
             "once):",
             "",

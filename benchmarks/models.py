@@ -1,6 +1,6 @@
 """Tasks that are not convex, for the studies: a numpy MLP and PyTorch CNNs on small digits.
 
-Ten clients with power-law sizes and few digits each. Whatever is random in an update follows from
+Ten clients with power-law sizes and few digits each. All randomness of an update follows from
 seed, round and client, so that all estimators of a seed share coins and batches.
 """
 
@@ -25,7 +25,7 @@ NUM_CLIENTS, SAMPLES, TESTS = 10, 3000, 2000
 
 @cache
 def digits(side: int = 8, uneven: float = 8.0, skew: float = 1.0, seed: int = 0) -> Federation:
-    """Deal MNIST, its images averaged down to side × side pixels, to ten clients.
+    """Split MNIST, with images averaged down to side × side pixels, over ten clients.
 
     Sizes follow a power law; the shares of the digits of each client a Dirichlet law with
     concentration `skew`.
@@ -154,7 +154,7 @@ def cnn(
 
 @cache
 def letters(samples: int) -> Federation:
-    """Deal lower-case letters, 32 × 32 pixels from −1 to 1, at random to ten equal clients."""
+    """Split lower-case letters, 32 × 32 pixels from −1 to 1, at random over ten equal clients."""
     images = load_images("emnist", None)
     rows = np.random.default_rng(0).permutation(len(images.y_train))[: NUM_CLIENTS * samples]
 

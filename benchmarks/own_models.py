@@ -1,4 +1,4 @@
-"""Models of one's own, calibrated, priced and trained: `make bench-own-models`.
+"""Users' own models, calibrated, priced and trained: `make bench-own-models`.
 
 For an MLP in numpy and, where torch is installed, a CNN in PyTorch: α with its interval and the
 clients' norms from pilots, prices of three schemes with the same budget, and training at the levels
@@ -129,7 +129,7 @@ def main() -> None:
     }
     text = "\n".join(
         [
-            "# Models of one's own: calibrated, priced, trained",
+            "# Users' own models: calibrated, priced, trained",
             "",
             f"Written by `make bench-own-models`. Ten clients, {ROUNDS} rounds, a budget of "
             f"{BUDGET:g}, costs and values drawn exponentially with means {MEAN_COST:g} and "

@@ -1,7 +1,7 @@
 """The exact solver against its rivals: `make bench-pricing`.
 
-Every figure is a ratio within this run, the median of repeats, set beside the limit that the
-project holds itself to. Writes pricing.json and pricing.md beside this file.
+Every figure is a ratio within this run, the median of repeats, next to the project's own
+limit. Writes pricing.json and pricing.md beside this file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def seconds(work: Callable[[], object], repeats: int) -> float:
 
 
 def game_of(num_clients: int) -> fp.Game:
-    """Return the game that the benchmark prices: Setup 1's population and budget a client."""
+    """Return the game that is priced: the population and the budget per client of Setup 1."""
     clients = fp.population(num_clients)
     return fp.Game(clients, bound=BOUND, budget=5.0 * num_clients)
 
@@ -84,10 +84,10 @@ def small() -> dict[str, Any]:
 
 
 def large(num_clients: int) -> dict[str, Any]:
-    """Measure a large population in a process of its own, for an honest peak of memory.
+    """Measure a large population in a separate process, for its true peak memory.
 
-    glibc is told to keep the memory it has: fresh pages cost as much as the solver, and by how much
-    depends on what else the machine does.
+    glibc is told to keep its memory: fresh pages take as much time as the solver, and how much
+    depends on other load on the machine.
     """
     command = [sys.executable, __file__, str(num_clients)]
     keep = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**34)}
@@ -108,7 +108,7 @@ def large_child(num_clients: int) -> None:
     result = {"solve_ms": 1e3 * seconds(lambda: fp.solve(game), 9), **exact}
     result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     if num_clients > MILLION:
-        # Spells of the tenth and of the whole in turn, so that both see the same machine.
+        # Alternate between a tenth and the whole, so that both see the same machine.
         tenth = game_of(num_clients // 10)
         spells = [
             seconds(partial(fp.solve, game), 5) / seconds(partial(fp.solve, tenth), 15)
@@ -118,7 +118,7 @@ def large_child(num_clients: int) -> None:
     if num_clients == MILLION:
         result["spend_ms"] = 1e3 * seconds(lambda: plain_spend(game, t), 9)
         result["spends"] = result["solve_ms"] / result["spend_ms"]
-        # Budgets at which the clients' payments to the server matter, down to earning.
+        # Budgets at which the clients' payments to the server matter, down to negative ones.
         for budget in (1.0, 0.0, -5.0 * num_clients):
             poor = replace(game, budget=budget)
             spent = 1e3 * seconds(partial(fp.solve, poor), 5) / result["spend_ms"]
@@ -150,7 +150,7 @@ def main() -> None:
         ("N = 10⁶: solve / one plain numpy S(t)", lanes["1e6"]["spends"], "<=", 12),
         ("the same with a budget of 1", lanes["1e6"]["spends_at_1"], "<=", 12),
         ("the same with a budget of 0", lanes["1e6"]["spends_at_0"], "<=", 12),
-        ("the same earning 5 a client", lanes["1e6"]["spends_at_-5e+06"], "<=", 12),
+        ("the same, earning 5 per client", lanes["1e6"]["spends_at_-5e+06"], "<=", 12),
         ("N = 10⁷: solve / solve at N = 10⁶", growth, "<=", 13),
         ("N = 10⁷: peak memory of the process, MB", lanes["1e7"]["peak_mb"], "<=", 2000),
         ("largest relative duality gap", max(lane["gap"] for lane in exact), "<=", 1e-9),

@@ -1,9 +1,9 @@
 """How often the interval of a quick run contains what a fuller run finds.
 
-Draws five of the stored seeds of a reproduction of Setup 1, again and again, makes every claim's
+Repeatedly draws five of the stored seeds of a reproduction of Setup 1, computes every claim's
 interval from them, and counts how often it contains the estimate of all seeds; with several factors
-that widen intervals of few seeds (`fedprice.experiments.looks.WIDENING`). The same for the mean of
-200 random numbers.
+that widen intervals of few seeds (`fedprice.experiments.looks.WIDENING`). It does the same for the
+mean of 200 random numbers.
 
     fedprice reproduce setup1 --most-seeds 40 --out DIR
     python -m benchmarks.quick_intervals DIR

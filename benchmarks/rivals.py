@@ -40,8 +40,8 @@ PAPER = ("equilibrium", "uniform", "weighted")
 TARIFFS = ("posted price", "posted blocks", "posted tariff", "posted menu")
 SELLERS = ("equilibrium", "shapley-payments", "optimal-sampling", "contracts")
 AUCTIONS = ("proportional-share", "reputation-auction", "multidimensional-auction")
-CLOSE = 1e-3  # of the target, for a spend
-STEPS = 10  # on the way to a spend
+CLOSE = 1e-3  # relative distance from the target spend
+STEPS = 10  # of the search for a spend
 # Median losses over that of the equilibrium that a prototype reached, with and without values.
 PROTOTYPE = {
     "proportional-share": ("2.33", "∞"),
@@ -266,7 +266,7 @@ def difference(row: dict[str, Any], base: dict[str, Any]) -> str:
 def summary_lines(result: dict[str, Any]) -> list[str]:
     """Return the one table that has everything, as Markdown."""
     lines = [
-        "| scheme | bound's loss | v = 0 | trained loss less the equilibrium's (95 %) | left "
+        "| scheme | bound's loss | v = 0 | trained loss minus the equilibrium's (95 %) | left "
         "out, v = 0 | biased, v = 0 | median gain by lying | largest, of the budget | clients' "
         "surplus |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|",
@@ -329,7 +329,7 @@ def trained_lines(rows: dict[str, Any], least: float) -> list[str]:
     """Return a table of trained losses, as Markdown, paired with the equilibrium by seed."""
     lines = [
         "| scheme | spend | joiners | left out | largest weight | bound's loss / equilibrium | "
-        "loss above the optimum | difference to the equilibrium (95 %) |",
+        "loss above the optimum | difference from the equilibrium (95 %) |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for name, row in rows.items():

@@ -137,7 +137,7 @@ class Study:
 
 
 def shuffled() -> FloatArray:
-    """Return levels from 0.1 to 0.6 that have nothing to do with the sizes."""
+    """Return levels from 0.1 to 0.6 that are unrelated to the sizes."""
     return np.random.default_rng(1).permutation(LOW_TO_HIGH)
 
 
@@ -346,7 +346,7 @@ def convex() -> dict[str, dict[str, list[float]]]:
 
 
 def spread(values: list[float], digits_: int = 2) -> str:
-    """Return the least and the greatest, or one number where they print alike."""
+    """Return the least and the greatest, or one number if they print the same."""
     low, high = f"{min(values):.{digits_}f}", f"{max(values):.{digits_}f}"
     return low if low == high else f"{low} to {high}"
 

@@ -77,7 +77,7 @@ def opened(browser: Browser, url: str, sign: str) -> tuple[Page, float, float]:
     return page, page.evaluate(FIRST_PAINT) / 1000, whole
 
 
-# The page has its numbers and charts, and the server hears it.
+# The page has its numbers and charts, and is connected to the server.
 PRICED = """() => window.did_handshake
     && [...document.querySelectorAll('.fp-number')].some(e => e.textContent !== '–')
     && document.querySelector('.nicegui-echart canvas')"""
@@ -109,7 +109,7 @@ def drags(page: Page, repeats: int) -> list[float]:
 
 
 def apart(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return what a coroutine returns, run in a thread: this one has a loop already."""
+    """Return a coroutine's result, run in another thread: this one already has an event loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(asyncio.run, coroutine).result()
 
@@ -117,7 +117,7 @@ def apart(coroutine: Coroutine[Any, Any, T]) -> T:
 async def many_browsers(serving: Serving) -> tuple[int, float, float]:
     """Drag in many browsers at once; return errors, the median time, and the server's memory.
 
-    Each is a context of its own within one Chromium: nothing is shared but the processor.
+    Each is a separate context within one Chromium: they share only the processor.
     """
     from playwright.async_api import Browser as AsyncBrowser
     from playwright.async_api import async_playwright
@@ -161,7 +161,7 @@ def busy(page: Page, serving: Serving) -> float:
 
 
 def ledgers(browser: Browser, directory: Path) -> list[tuple[str, float, float | None]]:
-    """Open a run of many rounds, and look at it while it grows."""
+    """Open a run of many rounds, and watch it while it grows."""
     url = f"sqlite:///{directory / 'market.db'}"
     figures: list[tuple[str, float, float | None]] = []
     live = {}
@@ -175,7 +175,7 @@ def ledgers(browser: Browser, directory: Path) -> list[tuple[str, float, float |
             def tell(
                 _: int, page: Page = page, serving: Serving = serving, begun: list[float] = begun
             ) -> None:
-                if not begun:  # the writer has read the ledger, and begins to record
+                if not begun:  # the writer has read the ledger, and starts to record
                     begun.append(busy(page, serving))
 
             large_ledger(url, rounds=ROUNDS, stop_after=done, tell=tell)
@@ -183,7 +183,7 @@ def ledgers(browser: Browser, directory: Path) -> list[tuple[str, float, float |
             live[done] = busy(page, serving) - begun[0]
             held = heap(page)
             page.context.close()
-    with serving_of("--ledger", url) as serving:  # which has read nothing of it before
+    with serving_of("--ledger", url) as serving:  # a server that has not read the ledger before
         opens = []
         for _ in range(7):
             page, _, whole = opened(browser, f"{serving.url}runs/large", _shows(ROUNDS))

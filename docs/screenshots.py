@@ -1,4 +1,4 @@
-"""The pictures of docs/web.md, made again: `python docs/screenshots.py`.
+"""Makes the pictures of docs/web.md again: `python docs/screenshots.py`.
 
 A market and a quick reproduction are run into a temporary directory, and shown by a real server.
 """
@@ -19,7 +19,7 @@ FIGURES = Path(__file__).parent / "figures"
 
 
 class Shot(NamedTuple):
-    """One picture: where, under which name, how large, light or dark, and what to wait for."""
+    """One picture: its page, name, size and colours, and what to wait for."""
 
     name: str
     path: str

@@ -11,7 +11,7 @@ RNG = np.random.default_rng(3)
 
 
 def pictures(count):
-    """Return noisy pictures of a bar that lies, a bar that stands, or a square."""
+    """Return noisy pictures of a horizontal bar, a vertical bar, or a square."""
     labels, images = RNG.integers(0, 3, count), RNG.normal(0, 0.5, (count, 1, 10, 10))
     for image, label in zip(images, labels, strict=True):
         (row, column), (high, wide) = RNG.integers(0, 5, 2), ((2, 6), (6, 2), (4, 4))[label]

@@ -179,7 +179,7 @@ def test_without_a_least_loss_the_pilots_lowest_stands_for_it() -> None:
     assert found.beta[-1] == pytest.approx((20 * 1.5 + 0) / 2 - 4)
     assert found.best == 8
     old = {1: unknown(1.5), 2: calibration(2.0, 0.0, updates=Fit(2.0, 1.5, 2.5, 0.0, NORM))}
-    with pytest.raises(InputError, match=r"without β, and of before .* Calibrate again"):
+    with pytest.raises(InputError, match=r"has no β and does not record .* Calibrate again"):
         best_steps(old, budget=5, rounds=400, **TERMS)
 
 

@@ -30,7 +30,7 @@ _S = TypeVar("_S")
 _T = TypeVar("_T")
 
 NORMAL_95 = 1.959963984540054  # half of a 95 % interval, in standard errors
-LARGE = 1 << 21  # numbers from which on several cores share the work on a vector
+LARGE = 1 << 21  # vectors of at least this size are shared among several cores
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

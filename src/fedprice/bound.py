@@ -41,7 +41,7 @@ class Bound:
     rounds
         R ≥ 1, the number of training rounds.
     beta
-        β ≥ 0: the part of the bound that full participation leaves. It moves no price.
+        β ≥ 0: the part of the bound that remains under full participation. It affects no price.
     norms
         The norms that α was fitted with, "gradients" or "updates", where that is known: clients
         with norms of the other kind are then refused.
@@ -95,7 +95,7 @@ class Bound:
         clients
             Their weights a_n and gradient norms G_n enter β.
         rounds, local_steps
-            R, and E, the local SGD steps in a round.
+            R, and E, the local SGD steps per round.
         smoothness, convexity
             L and μ: every local loss is L-smooth and μ-strongly convex, 0 < μ ≤ L.
         grad_std
@@ -148,7 +148,7 @@ class Bound:
     def impact(self, clients: Clients) -> FloatArray:
         """Return k_n = α a_n² G_n² / R, shape (N,): the weight of 1/q_n in the bound.
 
-        Clients with norms of updates have D_n in the place of G_n.
+        Clients with norms of updates have D_n instead of G_n.
         """
         if self.norms not in (None, clients.norms):
             raise InputError(
@@ -190,14 +190,14 @@ class Bound:
 
 
 def _gradient_norms(clients: Clients) -> FloatArray:
-    """Return G_n, which the theory's constants are made of; norms of updates will not do."""
+    """Return G_n, from which the theory's constants are computed; norms of updates do not fit."""
     if clients.grad_norm is None:
         raise InputError("the theory needs `grad_norm`; the clients have norms of updates.")
     return clients.grad_norm
 
 
 def random_loss(impact: FloatArray, levels: FloatArray) -> float:
-    """Return Σ k_n (1 − q_n) / q_n, where a client without impact counts 0 at any level."""
+    """Return Σ k_n (1 − q_n) / q_n, where a client without impact counts as 0 at any level."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = impact * (1 - levels) / levels
     return float(np.sum(terms, where=impact > 0))

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree, with the exit code that each error ends a command with.
+"""The tree of errors, each with the exit code with which it ends a command.
 
 ::
 
@@ -13,7 +13,7 @@
     │   └── DamagedError        4  a ledger is not what was recorded; also an UnverifiedError
     ├── DivergedError           6  training diverged
     ├── DeploymentError         7  a deployment or a run on Flower failed (fedprice.flower)
-    ├── FinishedError           8  the run was finished before; nothing was done (fedprice.cli)
+    ├── FinishedError           8  the run had already finished; nothing was done (fedprice.cli)
     ├── UndeliveredError        9  nobody delivers; the run was stopped
     └── StoppedError          130  stopped by the user (fedprice.cli)
 
@@ -50,7 +50,7 @@ MOST_SHOWN = 50  # options named in a hint
 class FedpriceError(Exception):
     """Base of all errors of this package; the message is one line that says what to do.
 
-    `exit_code` is what a command ends with that meets the error.
+    `exit_code` is the exit code of a command that the error ends.
     """
 
     exit_code: ClassVar[int] = 2
@@ -73,7 +73,7 @@ class UnverifiedError(FedpriceError):
 
 
 class UndeliveredError(FedpriceError):
-    """Nobody delivers an update, so that a run was stopped; the text says why."""
+    """A run was stopped because no client delivers updates; the message says why."""
 
     exit_code = 9
 
@@ -81,9 +81,9 @@ class UndeliveredError(FedpriceError):
 class DivergedError(FedpriceError):
     """The model stopped being finite, or its loss exploded; the message says where and what to do.
 
-    A checkpoint goes on, with another aggregator or server step, from the round before if a step
-    was not finite, and from the last evaluation if an update was not or the loss exploded; a ledger
-    from the last round that was recorded.
+    A checkpoint can be resumed with another aggregator or server step: from the round before if a
+    step was not finite, and from the last evaluation if an update was not finite or the loss
+    exploded. A ledger is resumed from the last round that was recorded.
     """
 
     exit_code = 6
@@ -105,7 +105,7 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def precision_error(what: str) -> InputError:
-    """Return the error for numbers that floating point cannot bring together."""
+    """Return the error for numbers of magnitudes too far apart for floating point."""
     return InputError(
         f"{what} lost its precision: cost, value, norms, alpha and budget are too many orders "
         "of magnitude apart. Rescale them."
@@ -124,7 +124,7 @@ def number_like(name: str, given: object) -> float:
     ...
     fedprice.errors.InputError: `alpha` must be a number; got '3.3'.
     """
-    kind = getattr(getattr(given, "dtype", None), "kind", "f")  # of a number of numpy's
+    kind = getattr(getattr(given, "dtype", None), "kind", "f")  # of a numpy scalar
     try:
         if isinstance(given, str | bytes | bytearray | bool) or kind not in "iuf":
             raise TypeError

@@ -47,7 +47,7 @@ class Game:
     Parameters
     ----------
     clients, bound
-        Whom to buy, and how their levels turn into expected loss.
+        The clients, and how their levels determine the expected loss.
     budget
         B: the most that the server pays in total; negative when it wants to earn.
     cost_exponent
@@ -105,7 +105,7 @@ def best_response(game: Game, prices: npt.ArrayLike) -> FloatArray:
     Parameters
     ----------
     game
-        The game; its budget plays no part.
+        The game; its budget does not matter.
     prices
         P_n of either sign, shape (N,) or a scalar.
 
@@ -149,7 +149,7 @@ def price_at(
 
 
 def profit_at(level: Amount, price: Amount, cost: Amount, cost_exponent: float) -> Amount:
-    """Return P q − c q^τ, what a level earns less what it costs, elementwise.
+    """Return P q − c q^τ, what a level earns minus what it costs, elementwise.
 
     Examples
     --------
@@ -168,7 +168,7 @@ def utilities(game: Game, levels: FloatArray, prices: FloatArray) -> FloatArray:
     clients = game.clients
     loss = random_loss(game.impact, levels) + game.bound.beta / game.bound.rounds
     profit = profit_at(levels, prices, clients.cost, game.cost_exponent)
-    # Who does not care about the model does not suffer from a loss, be it infinite.
+    # A client without value does not suffer from a loss, not even from an infinite one.
     with np.errstate(invalid="ignore"):
         return np.where(clients.value > 0, profit - clients.value * loss, profit)
 
@@ -186,8 +186,8 @@ def best_level(
     parameter, p = P / (τ c q₀^{τ−1}):  y^{τ+1} = 1 + p y².  With z = log y it reads, for p > 0,
     (τ+1) z − log(1 + p e^{2z}) = 0, concave and increasing, and for p < 0,
     log(e^{(τ+1) z} − p e^{2z}) = 0, convex and increasing. Newton's iteration therefore runs
-    monotonically from a start that both bounds give, and logarithms keep twelve orders of
-    magnitude in every argument harmless.
+    monotonically from a start that both bounds give, and thanks to the logarithms every argument
+    may span twelve orders of magnitude.
     """
     shape = np.broadcast_shapes(*map(np.shape, (price, cost, value_impact, level_max)))
     big_p, c, vk, cap = (

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 __all__ = ["COLORS", "MARKERS", "ON_SCREEN", "new_figure"]
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#8c510a")
-# The same hues, told apart on light and on dark pages alike.
+# Hues that can be told apart on both light and dark pages.
 ON_SCREEN = ("#1b86c8", "#d99000", "#0a9b73", "#c770a3", "#4fabe0", "#dd6a12", "#8f8f8f", "#a0682f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
 
 
 def new_figure(panels: int = 1, widths: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side, on no screen and with no global state.
+    """Return a figure with panels side by side, without a display and without global state.
 
     A notebook shows it. `savefig` writes it to a file.
     """
@@ -31,7 +31,7 @@ def new_figure(panels: int = 1, widths: Sequence[float] | None = None) -> tuple[
     from matplotlib.figure import Figure
 
     class NotebookFigure(Figure):
-        # IPython learns how to show a figure from pyplot, which is not imported here.
+        # IPython learns from pyplot how to show a figure, but pyplot is not imported here.
         def _repr_png_(self) -> bytes:
             png = io.BytesIO()
             self.savefig(png, format="png")

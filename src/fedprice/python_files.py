@@ -1,4 +1,4 @@
-"""`load_function`: a function of one's own, named as FILE.py:FUNCTION."""
+"""`load_function`: load a user's function, named as FILE.py:FUNCTION."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def load_function(name: str, kind: str) -> Callable[..., Any]:
 
 
 def function_failed(name: str, kind: str, error: BaseException) -> InputError:
-    """Return the error for a function of somebody's own that raised one."""
+    """Return the error for a user's function that raised one."""
     return InputError(f"{kind} {name!r} failed: {type(error).__name__}: {error}.")

@@ -66,18 +66,18 @@ class Steps:
         The bound on the loss above F*, β / R included, at α and over the ends of its interval.
         Infinite where the budget does not suffice.
     as_good
-        Whether the pilots cannot tell an E from the best one, at 95 %, for what is uncertain of α
-        and of the pilots' losses. Between pilots that takes the interpolation for exact.
+        Whether the pilots cannot distinguish an E from the best one, at 95 %, given the uncertainty
+        of α and of the pilots' losses. Between pilots this treats the interpolation as exact.
     pilots
         The E at which pilots ran.
     compute, communication
         The clients' costs of a local step and of a round, shape (num_clients,).
     beta_growth
         By what factor β grows from the pilots' first to their last checkpoint, the largest of all
-        pilots. Well above 1 the loss falls more slowly than the bound's 1/R, and what is said here
-        of many rounds is too low; later checkpoints help. NaN if unknown.
+        pilots. Well above 1, the loss falls more slowly than the bound's 1/R, and the losses given
+        here for many rounds are too low; later checkpoints help. NaN if unknown.
     assumed_least_loss
-        The lowest loss of the pilots, taken for F* where the task does not know it; else None.
+        The lowest loss of the pilots, used as F* where the task does not know it; else None.
     """
 
     steps: IntArray
@@ -203,7 +203,7 @@ def best_steps(
     Parameters
     ----------
     calibrations
-        By number of local steps, two or more, of one task otherwise the same.
+        Two or more calibrations by number of local steps; all else of the task must be equal.
     compute, communication
         What a local step, and what joining a round apart from its steps, costs each client: shape
         (num_clients,) in the order of the calibrations, or a scalar. A level q costs
@@ -349,11 +349,11 @@ def _between(pilots: FloatArray, at: FloatArray) -> FloatArray:
 
 
 def _betas(measured: list[Calibration]) -> tuple[FloatArray, float | None]:
-    """Return β of each calibration, and what was taken for F* if the task does not know it.
+    """Return β of each calibration, and what was used as F* if the task does not know it.
 
     Without F* a calibration has no β, and the best E would be the one that joining at random hurts
     least, however little it trains. F* is common to all E; the lowest loss of the pilots is the
-    closest that is known of it.
+    best available estimate of it.
     """
     betas = np.array([one.beta for one in measured])
     if betas.any():
@@ -363,7 +363,7 @@ def _betas(measured: list[Calibration]) -> tuple[FloatArray, float | None]:
         left = float((one.rounds * (one.pilots[-1] - least)).mean()) - one.fit.random
         if np.isnan(left):
             raise InputError(
-                "a calibration without β, and of before the pilots' random part was kept, says "
+                "a calibration has no β and does not record the pilots' random part, so it says "
                 "nothing about local steps. Calibrate again."
             )
         betas[i] = max(left, 0.0)
@@ -389,7 +389,7 @@ def _as_good(
     widths: FloatArray,
     fits: list[Fit],
 ) -> BoolArray:
-    """Tell which E the pilots cannot tell from the best one, at 95 %.
+    """Return which E the pilots cannot distinguish from the best one, at 95 %.
 
     The errors of the pilots at different E count as independent: of log α, whose standard error is
     its interval's width over twice the normal quantile, and of β. A loss moves with its own

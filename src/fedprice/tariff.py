@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TIE", "Tariffs"]
 
-TIE = 1e-12  # relative to the terms of the utility: who is indifferent takes the higher level
+TIE = 1e-12  # relative to the terms of the utility: an indifferent client takes the higher level
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class Tariffs:
         cost, value_impact = np.broadcast_arrays(cost, value_impact)
         columns = (...,) if cost.ndim == 1 else (slice(None), None)
         best = np.zeros(cost.shape)
-        # Who wants nothing may stay away, if it is let.
+        # A client that gains nothing may stay away, where that is allowed.
         most = np.where((value_impact > 0) | (level_min > 0), -np.inf, 0.0)
         paid = np.zeros(len(self))
         blocks = zip(self.starts.T, self.ends.T, self.prices.T, strict=True)
@@ -168,7 +168,7 @@ def _answers(
     """Return the best level of each type within one block of a tariff."""
     at_low, at_high = (price_at(x, cost, value_impact, cost_exponent) for x in (low, high))
     level = np.where(price >= at_high, high, low)
-    # Only who stops inside needs the iteration: of many blocks, few for each type.
+    # Only types with a best level inside the block need the iteration: few of many blocks each.
     inside = np.nonzero((price < at_high) & ((price > at_low) | (low == 0)))
     p, c, vk, least, most = (
         np.broadcast_to(x, level.shape)[inside] for x in (price, cost, value_impact, low, high)

@@ -15,9 +15,9 @@ WORDS = {
     "alpha": "α: how much noise in the clients' updates costs, as `fedprice calibrate` measures "
     "it.",
     "audit": "Whether the client joined as often as its level says, by a test that may be looked "
-    "at after every round: all false alarms of a run together are below 1 %.",
-    "beliefs": "What the server believes of costs and values that it does not know: how likely "
-    "each is.",
+    "at after every round: the chance of any false alarm in a run is below 1 %.",
+    "beliefs": "What the server believes about costs and values that it does not know: how "
+    "likely each is.",
     "blocks": "Into how many blocks the levels of each client are cut; each block has a price of "
     "its own.",
     "budget": "The most that the server pays in total; below 0 it wants to earn.",
@@ -68,14 +68,13 @@ WORDS = {
     "ledger": "The book of a market: who agreed to what, drew heads, delivered and was paid. It "
     "can be checked by anybody who has a copy.",
     "level": "The probability with which a client joins a round.",
-    "loss": "What the model gets wrong on average, as it was measured while it was trained; "
-    "nobody signs it.",
-    "lost": "What the client would have been paid besides, had it delivered all of its heads.",
+    "loss": "What the model gets wrong on average, as measured during training; it is not signed.",
+    "lost": "What the client would also have been paid if it had delivered for all of its heads.",
     "mean cost": "What joining every round is believed to cost a client, on average.",
     "mean value": "What one unit less of expected loss is believed to be worth to a client, on "
     "average.",
     "menu": "A list of levels with payments, of which the client chooses one.",
-    "metrics": "What was measured while the model was trained. It is kept beside the chain, and "
+    "metrics": "What was measured during training. It is kept beside the chain, and "
     "no payment depends on it.",
     "missed": "Heads for which nothing arrived.",
     "multiplier": "By how much one more unit of budget lowers the expected loss.",
@@ -86,13 +85,13 @@ WORDS = {
     "the model, or keep its own model.",
     "over the budget": "The probability that the server pays more than the budget; posted prices "
     "keep it on average only.",
-    "paid": "What clients were paid so far. A round pays in proportion to the heads that were "
+    "paid": "What clients have been paid so far. A round pays in proportion to the heads that were "
     "delivered.",
-    "payers": "Clients that want the model so badly that they pay the server.",
+    "payers": "Clients that value the model so much that they pay the server.",
     "payment": "Price × level, over the whole run; below 0 the client pays.",
     "period": "Rounds under one agreement. A run is a chain of periods: prices change, the model "
     "goes on.",
-    "pilot": "A short training run that is made to measure α and norms.",
+    "pilot": "A short training run that measures α and norms.",
     "price": "What the client gets per unit of level, over the whole run; below 0 it pays.",
     "price classes": "How many different prices there are; 0 gives each client its own.",
     "receipt": "The server's signed confirmation of an update; a client keeps it as evidence.",

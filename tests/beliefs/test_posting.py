@@ -330,7 +330,7 @@ def test_from_others_a_report_does_not_move_its_own_tariff(form: str) -> None:
 
 def test_from_others_is_not_posted_in_turn() -> None:
     posted = fp.post_from_others(fp.population(4), bound=BOUND, budget=20)
-    with pytest.raises(fp.InputError, match="a report would reach its own price"):
+    with pytest.raises(fp.InputError, match="a report would affect its own price"):
         posted.sequential()
 
 

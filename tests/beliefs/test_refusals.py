@@ -303,8 +303,8 @@ def test_infeasible_is_a_status_with_the_least_budget() -> None:
     [
         ({"outside": "fre"}, "`outside` must be .*; got 'fre'. Did you mean 'free'"),
         ({"outside": "nothing"}, "needs `own`: by how much .* Measure it"),
-        ({"outside": "free", "own": 1}, "`own` plays no part with outside='free'"),
-        ({"outside": "nothing", "own": 1, "without": 1}, "`without` plays no part"),
+        ({"outside": "free", "own": 1}, "`own` is not used with outside='free'"),
+        ({"outside": "nothing", "own": 1, "without": 1}, "`without` is not used"),
         ({"outside": "stay", "without": [1, 2]}, r"`without` must have shape \(40,\); got \(2,\)"),
         ({"outside": "stay", "without": -1}, r"at least 0; got -1 in row 1 \(client '1'\)"),
         ({"outside": "nothing", "own": np.nan}, "finite numbers, at least 0; got nan"),
@@ -317,7 +317,7 @@ def test_bad_input(options: dict[str, object], message: str) -> None:
 
 
 def test_schemes_that_ask_nobody_are_refused() -> None:
-    with pytest.raises(InputError, match="'subset' asks nobody"):
+    with pytest.raises(InputError, match="'subset' does not"):
         refusals(solve(FORTY, "subset"))
     nobody = Outcome.from_prices(replace(FORTY, clients=_sellers()), 0.0, scheme="none")
     with pytest.raises(InputError, match="its loss is infinite"):

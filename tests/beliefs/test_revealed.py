@@ -227,7 +227,7 @@ def test_who_is_not_identified_and_why() -> None:
         ("once", "one answer below its largest level; offer another, lower price"),
         ("same", "are to one price; offer a lower one"),
         ("idle", "its impact is 0"),
-        ("free", "cannot be told from 0; offer higher prices too"),
+        ("free", "cannot be distinguished from 0; offer higher prices too"),
         ("stiff", "no more than its error; offer prices further apart"),
     ):
         assert text in status[name], name
@@ -348,4 +348,4 @@ def test_a_level_that_falls_as_the_price_rises_has_the_wrong_reason(error: float
     )
     # A fall within the error is no fall.
     vague = reveal(answers.with_columns(pl.lit(0.4).alias("level_std")))
-    assert vague.status == ("its level moves no more than its error; offer prices further apart",)
+    assert vague.status == ("its level varies no more than its error; offer prices further apart",)

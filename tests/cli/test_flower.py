@@ -48,7 +48,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
     assert simulate(run, "rounds=2 clients=2 budget=60")[0] == 0
     for arguments, text in (
         (("simulate", home / "none"), "there is no Flower app in"),
-        (("simulate", home / "broken"), "not that of a Flower app"),
+        (("simulate", home / "broken"), "not of a Flower app"),
         (("simulate", EXAMPLE, "--run-config", "runds=3"), "Did you mean 'rounds'"),
         (("simulate", EXAMPLE, "--run-config", "rounds=many"), "text needs quotes"),
         (("simulate", EXAMPLE, "--run-config", 'rounds="ten"'), "must be a whole number"),
@@ -76,7 +76,7 @@ def test_the_shape_of_a_network_needs_namespaces(run: Run, option: str) -> None:
     """Without --netns it was silently ignored."""
     code, out, err = run("flower", "up", EXAMPLE, "--clients", 2, option, 5)
     assert (code, out) == (2, "")
-    assert f"{option} is that of a network namespace; add --netns." in err
+    assert f"{option} applies to network namespaces; add --netns." in err
 
 
 def test_keys_for_everybody(run: Run, home: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_finished_run_is_not_shown_as_new(run: Run, home: Path) -> None:
         code, out, err = run("flower", arguments[0], app, "--clients", 2, *arguments[1:])
         assert (code, out) == (8, ""), (arguments, err)
         assert "run 'plain' in" in err.splitlines()[-1]
-        assert "was finished before; nothing was trained" in err.splitlines()[-1]
+        assert "had already finished; nothing was trained" in err.splitlines()[-1]
     assert ledger.verify().hashes == before
     ledger.close()
 
@@ -189,7 +189,7 @@ def test_keys_that_are_not_there_are_named(run: Run, home: Path) -> None:
     assert run("flower", "keys", "own", "--clients", 1)[0] == 0
     code, _, err = run("flower", "up", EXAMPLE, "--clients", 2, "--keys", "own")
     assert code == 2
-    assert "own holds no client-2.key; make keys with: fedprice flower keys" in err
+    assert "own has no client-2.key; make keys with: fedprice flower keys" in err
 
 
 def test_keys_for_an_app_that_cannot_take_them_are_refused(run: Run, home: Path) -> None:

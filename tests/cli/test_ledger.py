@@ -106,7 +106,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
         (("ledger", "open", "--deposit", -5, "--reference", "x"), 2, "must be above 0"),
         (("ledger", "open", "--deposit", "0.1234567", "--reference", "x"), 2, "six decimals"),
         (("ledger", "open", "--deposit", "much", "--reference", "x"), 2, "six decimals"),
-        ((*SIMULATE, "--seeds", 1, "--rounds", 6, "--ledger", "market.db"), 2, "was begun with"),
+        ((*SIMULATE, "--seeds", 1, "--rounds", 6, "--ledger", "market.db"), 2, "was started with"),
         (("simulate", "setup1", "--scheme", "subset", "--ledger", "m.db"), 2, "is no market"),
     ):
         got, out, err = run(*arguments)
@@ -123,7 +123,7 @@ def test_a_ledger_that_cannot_be_opened_is_exit_code_5(run: Run, home: Path) -> 
     (home / "notes.db").write_text("no database")
     code, out, err = run("ledger", "runs", "--ledger", "notes.db")
     assert (code, out) == (5, "")
-    assert "is no SQLite database" in err
+    assert "is not an SQLite database" in err
     code, _, err = run("ledger", "open", "notes.db")
     assert (code, len(err.splitlines())) == (5, 1)
 

@@ -347,7 +347,7 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["calibrate", "own.py"], "own.py names no function; write own.py:FUNCTION."),
+        (["calibrate", "own.py"], "own.py does not name a function; write own.py:FUNCTION."),
         (["calibrate", "none.py:task"], "there is no task 'none.py:task': no Python file none.py."),
         (["calibrate", "own.py:tusk"], "own.py has no function 'tusk'"),
         (["calibrate", "own.py:wrong"], "own.py:wrong must return a Task; got int."),
@@ -363,7 +363,7 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         (["calibrate", "own.py:task", "--checkpoints", "1.5"], "--checkpoints must be numbers"),
         (["calibrate", "own.py:task", "--server-step", "adm"], "Did you mean 'adam'"),
         (["calibrate", "own.py:task", "--aggregator", "x"], "there is no aggregator 'x'"),
-        (["data", "show", "own.py:task"], "only a setup, digits or a data file shows its data"),
+        (["data", "show", "own.py:task"], "data can be shown only for a setup, digits or"),
         (["simulate", "own.py:task"], "says nothing about costs and values: give --clients"),
         (["simulate", "own.py:task", "--clients", "costs.csv"], "no budget of its own"),
         ([*SIMULATE, "--calibration", "none.json"], "cannot read none.json"),

@@ -77,7 +77,7 @@ def test_a_client_is_paid_out_what_it_asked_for(run: Run, home: Path) -> None:
     request["content"] = request["content"].replace("3000000", "2000000")
     (home / "r.json").write_text(json.dumps(request))
     code, _, err = run("ledger", "withdraw", "--request", "r.json", *KEY)
-    assert (code, "is no request" in err) == (2, True)
+    assert (code, "is not a request" in err) == (2, True)
     code, _, err = run("ledger", "withdraw", "--amount", 4, "--reference", "rent", *KEY)
     assert code == 0, err
     assert balances(run)["treasury"] == "6.000000"
@@ -103,7 +103,7 @@ def test_a_ledger_gets_its_servers_key_by_opening_it_only(run: Run, home: Path) 
     """A command that failed said that nothing was recorded, and had bound the key."""
     assert run("ledger", "open", "bare.db", "--deposit", 5, "--reference", "x")[0] == 0
     code, _, err = run("ledger", "reverse", 2, "--reason", "y", "--ledger", "bare.db", *KEY)
-    assert (code, "has no server's key yet" in err) == (2, True)
+    assert (code, "has no server key yet" in err) == (2, True)
     code, _, err = run("ledger", "reverse", 2, "--reason", "y", "--ledger", "bare.db")
     assert code == 0, err
 

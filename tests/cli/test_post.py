@@ -307,7 +307,7 @@ def test_others_may_expect_more_than_the_budget_unexplained(run: Run, tmp_path: 
     path = tmp_path / "clients.csv"
     fp.population(4).write(path)
     out = run("post", path, "--beliefs", "others", *ALPHA, "--budget", 20)[1]
-    assert "met up to what one client moves" in out
+    assert "met up to the effect of one client" in out
 
 
 def test_one_price_is_not_called_1_blocks() -> None:

@@ -95,7 +95,7 @@ def test_calibrations_of_before_are_read(run: Run) -> None:
         ((*GIVEN, "own.py:task", "--calibration", "1=x.json"), "give either WHAT, or"),
         ((*GIVEN, "own.py:fixed"), "own.py:fixed must take the argument `local_steps`"),
         ((*GIVEN, "own.py:task", "--batch", 3), "--batch is for setups, digits and data files"),
-        ((*GIVEN, "own.py:task", "--steps", "3"), "--steps must be two or more numbers"),
+        ((*GIVEN, "own.py:task", "--steps", "3"), "--steps must be two or more whole numbers"),
         ((*GIVEN, "own.py:task", "--steps", "3,x"), "--steps must be numbers such as 20,30,50"),
         ((*GIVEN, "app"), "the local steps of a Flower app are a setting of its own"),
         ((*GIVEN, "--calibration", "x.json"), "must be E=FILE, such as 10=ten.json"),

@@ -103,8 +103,8 @@ def test_a_stopped_run_lost_its_work(
     assert (code, out) == (130, "")
     shown = "kept" if work else folder
     assert err == (
-        f"fedprice: stopped; what is done is kept in {shown}, and the same command goes on from "
-        "there.\n"
+        f"fedprice: stopped; all progress is kept in {shown}. Run the same command again to "
+        "resume.\n"
     )
     Path("stop").unlink()
     Path("calls").unlink()
@@ -135,7 +135,7 @@ def test_the_pilots_are_not_run_twice(run: Run, home: Path) -> None:
     Path("own.py").write_text(text, encoding="utf-8")
     Path("stop").touch()
     code, _, err = run(*arguments)
-    assert (code, "what is done is kept in kept" in err) == (130, True)
+    assert (code, "all progress is kept in kept" in err) == (130, True)
     assert json.loads(next(Path("kept").glob("*.json")).read_text())["name"] == "goals"
     Path("stop").unlink()
     Path("calls").unlink()

@@ -270,7 +270,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
 
 def test_a_broken_download_goes_on(mirror: list[str]) -> None:
     for name in KNOWN:
-        with pytest.raises(UnavailableError, match=f"{name}.gz broke off; run the command again"):
+        with pytest.raises(UnavailableError, match=f"{name}.gz was interrupted; run the command"):
             sources.fetch("mnist", lambda line: None)
         assert mirror[-1] == f"{name} from 0"
     sources.fetch("mnist", lambda line: None)
@@ -285,14 +285,14 @@ def test_no_space_left(mirror: list[str], tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
     try:
         for _ in range(2):
-            with pytest.raises(UnavailableError, match="broke off"):
+            with pytest.raises(UnavailableError, match="was interrupted"):
                 sources.fetch("mnist", lambda line: None)
-        with pytest.raises(UnavailableError, match=r"cannot keep the download in .* Make room"):
+        with pytest.raises(UnavailableError, match=r"cannot keep the download in .* Free some"):
             sources.fetch("mnist", lambda line: None)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not (tmp_path / "cache" / "mnist.npz").exists()
-    with pytest.raises(UnavailableError, match="broke off"):  # with space again, it goes on
+    with pytest.raises(UnavailableError, match="was interrupted"):  # with space again, it resumes
         sources.fetch("mnist", lambda line: None)
     sources.fetch("mnist", lambda line: None)
     assert (tmp_path / "cache" / "mnist.npz").exists()
@@ -300,7 +300,7 @@ def test_no_space_left(mirror: list[str], tmp_path: Path) -> None:
 
 def test_a_tampered_mirror(mirror: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PACKED, "train-images-idx3-ubyte", b"1" * 200)
-    with pytest.raises(UnavailableError, match="broke off"):
+    with pytest.raises(UnavailableError, match="was interrupted"):
         sources.fetch("mnist", lambda line: None)
     with pytest.raises(UnavailableError, match="SHA256 hash of downloaded file"):
         sources.fetch("mnist", lambda line: None)

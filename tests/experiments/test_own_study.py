@@ -71,7 +71,7 @@ def test_a_study_in_python_without_accuracy_and_clock(tmp_path: Path) -> None:
         cost=[4, 5, 3], value=[9, 1, 0], cells=tmp_path / "cells", report=told.append,
         calibration=fp.calibrate(task, levels=(0.1, 0.9), max_weight=4),
     )  # fmt: skip
-    assert any("going on to 10 seeds" in line for line in told)
+    assert any("to 10 seeds" in line for line in told)
     assert report.results[0].seeds("equilibrium") == 10
     assert [claim for claim in report.claims if "accuracy" in claim.text] == []
     assert report.results[0].study.priced.clients.value.tolist() == [9, 1, 0]
@@ -102,7 +102,7 @@ def test_bad_input(run: Run, tmp_path: Path) -> None:
         (("study", "digits", "--partition", "dirichlet:0"), "a partition is iid, dirichlet:A or"),
         (("study", "digits", "--partition", "halves"), "a partition is iid, dirichlet:A or"),
         (("study", "digits", "--clients", "900"), "too few for 900 clients"),
-        (("study", "digits", "--scheme", "uniform", *cells), "compares at least two schemes"),
+        (("study", "digits", "--scheme", "uniform", *cells), "needs at least two schemes"),
         (("study", "digits", "--clients", "a.csv", "--cost", 3), "give either --clients FILE"),
         (("study", "digits", "--seeds", 5, "--most-seeds", 4, *cells), "`most_seeds` must be at"),
     ]

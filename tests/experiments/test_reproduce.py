@@ -167,7 +167,7 @@ def test_ctrl_c_says_how_to_go_on(place: Path, settings_file: Path) -> None:
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert re.search(r"stopped; \d+ of \d+ runs .* Run the same command again to go on", err)
+    assert re.search(r"stopped; \d+ of \d+ runs .* Run the same command again to resume", err)
     assert "Traceback" not in err
     wait_until(lambda: not processes_of(process.pid))
 
@@ -191,8 +191,8 @@ def test_broken_and_foreign_cells_are_named_and_computed_anew(whole: Path, place
     (out / "elsewhere").rename(calibration)
     told: list[str] = []
     reproduce(TINY, out, report=told.append)
-    assert sum("is broken; it is computed anew" in line for line in told) == 2
-    assert sum("belongs to something else" in line for line in told) == 1
+    assert sum("is damaged; it is recomputed" in line for line in told) == 2
+    assert sum("belongs to another result" in line for line in told) == 1
     assert stored(cells[2]) == kept
 
 
@@ -217,7 +217,7 @@ def test_seeds_are_added_only_where_a_verdict_is_open(whole: Path, place: Path) 
     told: list[str] = []
     changed = Settings(**(vars(TINY) | {"most_seeds": 10}))
     found = reproduce(changed, out, workers=2, report=told.append)
-    assert any(re.search("setup1: some verdicts are open; going on to 10 seeds", t) for t in told)
+    assert any(re.search("setup1: some verdicts are inconclusive; .* to 10 seeds", t) for t in told)
     result = found.results[0]
     claims = [claim for claim in all_claims(found.results) if claim.runs]
     still = [claim for claim in claims if claim.verdict is Verdict.INCONCLUSIVE]
@@ -279,10 +279,10 @@ def test_bad_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("reproduce", "setup4"), "there is no setup 'setup4'"),
         (("reproduce", "setup2", "--out", tmp_path / "o"), "Run: fedprice data get mnist"),
         (("reproduce", "--settings", wrong), "Did you mean 'seeds'"),
-        (("reproduce", "--workers", "many"), "`--workers` must be a number"),
+        (("reproduce", "--workers", "many"), "`--workers` must be a whole number"),
         (("reproduce", "--quick", "--settings", wrong), "give either --quick or --settings"),
         (("reproduce", "setup1", "--out", wrong), "cannot make the directory"),
-        (("report", tmp_path / "none"), "holds no reproduction"),
+        (("report", tmp_path / "none"), "has no reproduction"),
     ]
     for arguments, message in cases:
         code, _, err = run(*arguments)
@@ -363,7 +363,7 @@ def test_names_that_something_else_has(whole: Path, place: Path, name: str) -> N
 
 def test_a_worker_with_other_code_is_refused(whole: Path) -> None:
     cell = gather(whole).results[0].study.cells({})[0]
-    with pytest.raises(InputError, match="a worker has other data or other code"):
+    with pytest.raises(InputError, match="this worker has other data, or other code"):
         compute(cell, "0" * 64)
 
 

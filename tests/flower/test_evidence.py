@@ -679,10 +679,10 @@ def test_a_bargain_that_was_begun_for_another_training(monkeypatch: pytest.Monke
     with pytest.raises(StopError):
         strategy(ledger).start(grid, initial(), num_rounds=ROUNDS)
     for changes in ({"task": "1" * 64}, {"beacon": ("drand 7", lambda: "7")}):
-        with pytest.raises(InputError, match="was begun with other rounds"):
+        with pytest.raises(InputError, match="was started with other rounds"):
             strategy(ledger, **changes).start(grid, initial(), num_rounds=ROUNDS)
     other = to_record(["weights"], [np.ones((10, 61), np.float32)])
-    with pytest.raises(InputError, match="was begun with other rounds, or another budget, model"):
+    with pytest.raises(InputError, match="was started with other rounds, or another budget, model"):
         strategy(ledger).start(grid, other, num_rounds=ROUNDS)
 
 

@@ -39,5 +39,5 @@ def test_a_low_order_public_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"client-2\.pub` must not be a point of small order"):
         read_public_keys(tmp_path)
     (tmp_path / "client-2.pub").write_bytes(b"\xff" * 64)
-    with pytest.raises(InputError, match="holds no key of 64 hexadecimal digits"):
+    with pytest.raises(InputError, match="does not contain a key of 64 hexadecimal digits"):
         read_public_keys(tmp_path)

@@ -159,7 +159,7 @@ def test_a_run_that_goes_silent_can_go_on() -> None:
         )
 
     broken[0] = True
-    with pytest.raises(UndeliveredError, match="goes on when it is started again"):
+    with pytest.raises(UndeliveredError, match="to resume the run, start it again"):
         start(ledger, sometimes)
     assert not ledger.is_settled("run")
     broken[0] = False
@@ -174,7 +174,7 @@ def test_silence_in_a_later_period_settles_nothing() -> None:
         server_round = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
         return failing(message, context) if server_round > 3 else train(message, context)
 
-    with pytest.raises(UndeliveredError, match="goes on when it is started again"):
+    with pytest.raises(UndeliveredError, match="to resume the run, start it again"):
         start(ledger, later, periods=Periods(warm_up=3))
     assert not ledger.is_settled("run#2")
 
@@ -197,7 +197,7 @@ def test_a_run_that_was_stopped_and_settled_calls_nobody_again() -> None:
 
     with pytest.raises(UndeliveredError):
         start(ledger, failing)
-    with pytest.raises(InputError, match="settled before its rounds were over; take another name"):
+    with pytest.raises(InputError, match="settled before its rounds were over; choose another"):
         start(ledger, noted)
     assert called == []
 

@@ -93,7 +93,7 @@ def test_a_directory_of_notes_that_others_can_write_is_refused(notes: Path) -> N
     notes.mkdir(mode=0o777)
     notes.chmod(0o777)
     with (
-        pytest.raises(InputError, match="a directory of yours alone"),
+        pytest.raises(InputError, match="accessible only to you"),
         working_directory(None, "x"),
     ):
         pass

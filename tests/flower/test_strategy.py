@@ -607,7 +607,7 @@ def test_watch_and_statement_tell_of_periods(tmp_path: Path) -> None:
     assert runs["run"].to_list() == ["run", "run#2"]
     opened = rows.filter(rows["event"] == "opened")["note"].to_list()
     assert "for 8 rounds" in opened[1]
-    assert opened[1].endswith(f"in the period before: {opened[0]}")
+    assert opened[1].endswith(f"in the previous period: {opened[0]}")
     assert runs_of(ledger)["follows"].to_list() == [None, "run"]
     ledger.close()
 
@@ -700,7 +700,7 @@ def test_settled_periods_are_those_of_the_same_run() -> None:
         ({"periods": Periods(every=6), "pricing": PostedPrice(1.0, 3.0)}, ROUNDS),
     ):
         again = strategy(ledger, **changes)
-        with pytest.raises(FedpriceError, match="begun with other rounds, or another budget"):
+        with pytest.raises(FedpriceError, match="started with other rounds, or another budget"):
             again.start(InProcessGrid(client_app(), 4), initial(), num_rounds=rounds)
     assert list(ledger.verify().runs) == ["run", "run#2"]
 

@@ -476,7 +476,7 @@ def test_another_strategy_than_before_is_refused() -> None:
     first = Wrapped(server_side())
     rounds(first, model(), [1])
     begun = "DifferentialPrivacyServerSideFixedClipping of FedAdam"
-    with pytest.raises(InputError, match=f"begun with the strategy {begun}; got FedYogi"):
+    with pytest.raises(InputError, match=f"started with the strategy {begun}; got FedYogi"):
         Wrapped(flower.FedYogi()).restore(first.state())
 
 

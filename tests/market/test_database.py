@@ -74,7 +74,7 @@ OLD_TABLES = """
 """
 OLD = (
     r"is a ledger of the schema fedprice_0002; this fedprice knows fedprice_0004\. "
-    r"Export and verify it with the version that wrote it, and begin a new ledger\.$"
+    r"Export and verify it with the version that wrote it, and start a new ledger\.$"
 )
 
 
@@ -349,7 +349,7 @@ def test_another_programs_database(url: str) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     text = tmp_path / "notes.txt"
     text.write_text("not a database, but long enough to look at " * 50)
-    with pytest.raises(LedgerError, match="is no SQLite database"):
+    with pytest.raises(LedgerError, match="is not an SQLite database"):
         Ledger(str(text))
     assert text.read_text().startswith("not a database")
     with pytest.raises(InputError, match="is a directory"):

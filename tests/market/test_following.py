@@ -308,7 +308,7 @@ def test_what_cannot_be_followed_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(NoLedgerError, match="holds no ledger"):
         Following(str(tmp_path / "empty.db")).runs()
     (tmp_path / "text.db").write_text("no database, but a text that is long enough\n" * 100)
-    with pytest.raises(LedgerError, match="is no SQLite database"):
+    with pytest.raises(LedgerError, match="is not an SQLite database"):
         Following(str(tmp_path / "text.db")).runs()
     other = sqlite3.connect(tmp_path / "other.db")
     other.execute("CREATE TABLE things (id)")
@@ -379,11 +379,11 @@ def test_a_stopped_run_says_how_it_goes_on(tmp_path: Path) -> None:
     followed = Following(str(path))
     assert [own.state for own in followed.runs()] == ["stopped", "stopped"]
     view = followed.run("o'run")
-    assert "goes on from its offers" in view.goes_on
+    assert "resumes from its offers" in view.goes_on
     assert f"fedprice simulate … --ledger '{path}'" in view.goes_on
     assert view.ends == f"fedprice ledger settle 'o'\"'\"'run' --ledger '{path}' --key FILE"
     bare = followed.run("bare")
-    assert "goes on after round 2" in bare.goes_on
+    assert "resumes after round 2" in bare.goes_on
     assert bare.ends == f"fedprice ledger settle bare --ledger '{path}'"
     again = Ledger(str(path), key=simulation_key("server"))
     record(again, "bare", 2, 4)

@@ -225,7 +225,7 @@ def test_a_period_of_another_model_is_refused() -> None:
     ledger.open_unsigned("bare", 0, {"alice": at_price(0, LEVEL_ONE)}, rounds=1)
     ledger.record_round("bare", 0, model="0" * 64)
     ledger.settle("bare")
-    with pytest.raises(InputError, match="period 'bare' kept no model to go on from"):
+    with pytest.raises(InputError, match="period 'bare' kept no model to continue from"):
         period(ledger, "bare#2", "bare")
     ledger.close()
 

@@ -113,9 +113,9 @@ def test_another_run_of_the_same_name_is_refused() -> None:
     ledger = Ledger("sqlite://", identity=IDENTITY)
     small_market(ledger)
     before = chain(ledger)
-    with pytest.raises(InputError, match="was begun with another task, seed or model"):
+    with pytest.raises(InputError, match="was started with another task, seed, model or"):
         small_market(ledger, seed=4)
-    with pytest.raises(InputError, match="was begun with another task, seed or model"):
+    with pytest.raises(InputError, match="was started with another task, seed, model or"):
         small_market(ledger, delivery=0.9)
     assert chain(ledger) == before  # no money came in, either
     small_market(ledger, run="another", seed=4)
@@ -265,7 +265,7 @@ def test_what_is_no_market() -> None:
     outcome = small_outcome(federation)
     own = Scheme("own", SCHEMES["uniform"].function, posts_prices=False)
     for biased in (solve(outcome.game, scheme="subset"), subset(outcome.game), own(outcome.game)):
-        with pytest.raises(InputError, match=f"'{biased.scheme}' offers no prices, so it is no"):
+        with pytest.raises(InputError, match=f"'{biased.scheme}' has no prices, so there is no"):
             budgeted_tariffs(biased)
     poor = Game(outcome.game.clients, bound=outcome.game.bound, budget=-1e9)
     with pytest.raises(InputError, match="infeasible"):

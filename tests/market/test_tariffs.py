@@ -286,7 +286,7 @@ def test_a_market_of_tariffs_goes_on_and_knows_its_tariffs(tmp_path: Path) -> No
     run_market(whole, BLOCKS, run="run")
     with pytest.raises(KeyboardInterrupt):
         run_market(halves, BLOCKS, run="run", progress=stop)
-    with pytest.raises(InputError, match="or other prices; take another name"):
+    with pytest.raises(InputError, match="or prices; choose another name"):
         run_market(halves, MENU, run="run")
     run_market(halves, BLOCKS, run="run")
     assert [e.hash for e in halves.entries()] == [e.hash for e in whole.entries()]

@@ -93,7 +93,7 @@ def test_a_reading_stops_when_nobody_waits_and_after_a_time(small: Small) -> Non
     reading.stop()
     with pytest.raises(FedpriceError, match="nobody waits"):
         account_of(small.url, "alice", reading.count)
-    with pytest.raises(FedpriceError, match="all that a page does"):
+    with pytest.raises(FedpriceError, match="the limit of a page"):
         Reading(longest=-1).count(1)
 
 

@@ -228,7 +228,7 @@ def test_nothing_else_is_there() -> None:
     wrong = ask.get("/api/price")
     assert wrong.status == 405
     assert wrong.headers["allow"] == "POST"
-    assert "GET is not for this address" in wrong.json()["error"]
+    assert "GET is not allowed at this address" in wrong.json()["error"]
     odd = ask.post("/api/price?budget=3", body=b"{}")
     assert odd.status == 422
     assert "unknown parameter 'budget' in the address" in odd.json()["error"]
@@ -345,7 +345,7 @@ def test_an_export_is_verified_and_a_changed_one_refused(
         (export, f"?head={'ab' * 32}", "does not verify"),
         (export, f"?server={'ab' * 32}", "the server signs with"),
         (export, "?head=ab", "`head` must be 64 hexadecimal digits; got 'ab'."),
-        (export, f"?key={'ab' * 32}", "`key` is a client's; name it with `client`."),
+        (export, f"?key={'ab' * 32}", "`key` belongs to a client; name it with `client`."),
         (export, "?unsigned=yes", "`unsigned` must be true or false; got 'yes'."),
         (export, "?receipts=/etc/passwd", "unknown parameter 'receipts' in the address."),
         (export, "?client=a&client=b", "`client` must be given once."),

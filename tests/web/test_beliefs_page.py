@@ -78,7 +78,7 @@ def test_forms_and_files_without_costs(
     page.goto(f"{serving(ten).url}beliefs?budget=50")
     clients = fp.Clients.read(ten, types=False)
     card(page, "expected loss", number(PostAsked(budget=50).post(clients).expected_loss))
-    page.get_by_text("The table of clients has no costs and values").first.wait_for()
+    page.get_by_text("This needs costs and values").first.wait_for()
     assert page.get_by_role("button", name="menu", exact=True).count() == 0
     page.get_by_role("button", name="blocks", exact=True).click()
     page.get_by_role("button", name="2", exact=True).click()

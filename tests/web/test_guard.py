@@ -399,7 +399,7 @@ def test_a_request_that_is_under_way_when_the_server_ends_is_no_traceback() -> N
 
     asyncio.run(ask())
     assert sent[0]["status"] == 503
-    assert sent[1]["body"] == b"the server is about to end.\n"
+    assert sent[1]["body"] == b"the server is shutting down.\n"
 
 
 def test_on_the_wire_bodies_without_a_length_end() -> None:

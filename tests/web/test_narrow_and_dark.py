@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SIGNS = {
     "": "of 200",
-    "beliefs": "What is believed of the cost",
+    "beliefs": "What is believed about the cost",
     "runs/first": "Newest rounds",
     "client/bob": "Entries",
     "results": "Verdicts",

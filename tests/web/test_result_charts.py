@@ -117,7 +117,7 @@ def test_a_link_that_leads_out_of_the_directory_is_refused(folder: Path, name: s
     outside = folder.parent / "outside"
     (folder / name).rename(outside)
     (folder / name).symlink_to(outside)
-    with pytest.raises(InputError, match="leads out of the directory, and is not read"):
+    with pytest.raises(InputError, match="leads out of the directory, so it is not read"):
         read_reproduction(folder)
 
 

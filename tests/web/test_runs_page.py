@@ -115,7 +115,7 @@ def test_a_market_with_odd_names_stopped_between_periods(
     page.get_by_role("link", name=ODD).click()
     expect(part(page, "run")).to_have_text(ODD)
     wait_for_card(page, "rounds", "5")
-    expect(page.get_by_text("goes on after round 5")).to_be_visible()
+    expect(page.get_by_text("resumes after round 5")).to_be_visible()
     expect(page.get_by_text("<b>bob</b>").first).to_be_visible()
     assert float(card(page, "loss")) > 0
     assert drawn(page, 2) == 4

@@ -12,11 +12,11 @@ from pricedapp.task import costs_and_values, task_of
 
 
 def client(context: Context) -> Client:
-    """Say who this client is. Its cost and value stay here unless it reveals them."""
+    """Return this client. Its cost and value stay here unless it reveals them."""
     n, config = int(context.node_config["partition-id"]), context.run_config
     name, seed = str(n + 1), int(config["seed"])
     costs, values = costs_and_values(int(config["clients"]), seed)
-    keys = context.node_config.get("keys")  # the node's own setting: the server has no say in it
+    keys = context.node_config.get("keys")  # the node's own setting, which the server cannot change
     if keys:
         key = read_key(Path(str(keys)) / f"client-{name}.key")
         server = read_public_key(Path(str(keys)) / "server.pub")
@@ -30,7 +30,7 @@ def client(context: Context) -> Client:
         grad_norm=2.0,
         cost=float(costs[n]),
         value=float(values[n]),
-        most_payment=100.0,  # some want the model so much that they pay for it
+        most_payment=100.0,  # some value the model so much that they pay for it
         server=server,
         reveals=config["pricing"] == "full",  # otherwise they stay here
         receipts=receipts,

@@ -60,7 +60,7 @@ def main(grid: Grid, context: Context) -> None:
             round_timeout=float(config["round-timeout"]),
             at_once=int(config["at-once"]),
         ),
-        fund=True,  # it is an example: the money comes from nowhere
+        fund=True,  # it is an example: the money is invented
         task=run_fingerprint(task, 1.0, rounds=rounds, aggregator=HorvitzThompson(), seed=seed),
         seed=None if keys else seed,  # a simulation can be repeated
     )

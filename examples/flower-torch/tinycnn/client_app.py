@@ -1,4 +1,4 @@
-"""The client: a usual PyTorch app of Flower, and one line for the market."""
+"""The client: an ordinary PyTorch app for Flower, and one line for the market."""
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -10,7 +10,7 @@ from tinycnn.task import fit, load, network
 
 
 def client(context: Context) -> Client:
-    """Say who this client is; its cost and value stay here."""
+    """Return this client; its cost and value stay here."""
     n, seed = int(context.node_config["partition-id"]), int(context.run_config["seed"])
     rng = np.random.default_rng([seed, n, 1])
     return Client(

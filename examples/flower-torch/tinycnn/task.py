@@ -1,4 +1,4 @@
-"""The learning task: a small convolutional network that tells drawn shapes apart."""
+"""The learning task: a small convolutional network that classifies drawn shapes."""
 
 import numpy as np
 import torch
@@ -52,7 +52,7 @@ def fit(net: nn.Module, partition: int, round_: int, context: Context) -> None:
 
 
 def metrics(net: nn.Module, pictures: torch.Tensor, labels: torch.Tensor) -> dict[str, float]:
-    """Return the loss, and the share of pictures that are told rightly."""
+    """Return the loss, and the share of pictures that are classified correctly."""
     with torch.no_grad():
         logits = net(pictures)
         right = (logits.argmax(dim=1) == labels).float().mean()

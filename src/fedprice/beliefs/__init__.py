@@ -1,1 +1,1 @@
-"""Pricing clients whose costs and values nobody knows."""
+"""Pricing clients whose costs and values the server does not know."""

@@ -1,12 +1,12 @@
-"""Best responses by the million: what `fedprice.game.best_level` returns, several times faster.
+"""Best responses in bulk: what `fedprice.game.best_level` returns, several times faster.
 
 Symbols: q level, P price, c cost, v value, k impact, τ cost exponent.
 
 With b = (v k / τ c)^{1/(τ+1)}, the answer to a price of 0, and p = P / (τ c b^{τ−1}), the answer is
 q = b y, where y solves y^{τ+1} = 1 + p y²: one function of one number for all types, clients and
 prices. It is tabulated once per τ, relative to r^{1/(τ−1)} for p > 0 and r^{−1/2} for p ≤ 0,
-r = 1 + |p|, which are what it comes down to at both ends; a look into the table is right to four
-digits, and two steps of Newton's iteration make that sixteen.
+r = 1 + |p|, which are its limits at both ends. A value from the table has four correct digits, and
+two steps of Newton's iteration make that sixteen.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 __all__ = ["levels_at"]
 
 NODES = 1 << 14
-STEPS, MORE_STEPS = 2, 4  # of Newton's iteration; more for τ below CLOSE, where y bends more
+STEPS, MORE_STEPS = 2, 4  # of Newton's iteration; more for τ below CLOSE, where y is more curved
 CLOSE = 1.2
 LARGEST = 1e300  # of |p|: beyond it, p/(1 + |p|) would not be a number
-TOO_CLOSE = 1.01  # below, r^{1/(τ−1)} overflows for prices that are not far above the cap
+TOO_CLOSE = 1.01  # below this τ, r^{1/(τ−1)} overflows even for prices just above the cap
 
 
 def levels_at(
@@ -67,7 +67,7 @@ def levels_at(
         unpaid = np.maximum(price, 0.0) / (tau * cost)
         with np.errstate(over="ignore"):
             levels = np.where(wanting, levels, unpaid ** (1 / (tau - 1)))
-    # Close to τ = 1 an answer far above the cap may overflow, and then is not a number.
+    # Close to τ = 1 an answer far above the cap may overflow to NaN.
     return np.fmin(levels, level_max, out=levels)
 
 
@@ -113,5 +113,5 @@ def _table(tau: float) -> FloatArray:
 
 
 def _power(base: FloatArray, exponent: float) -> FloatArray:
-    """Return base^exponent; a plain copy of the name where the exponent is 1."""
+    """Return base^exponent; the base itself, not a copy, where the exponent is 1."""
     return base if exponent == 1 else base**exponent

@@ -1,8 +1,9 @@
-"""`Beliefs`: what the server thinks of costs and values that it does not know.
+"""`Beliefs`: what the server believes about costs and values that it does not know.
 
 A client's *type* is its cost and its value. Beliefs are types with weights: shared by all clients,
 one set per class, or one per client. Distributions are cut into cells of equal probability, each of
-which stands for its mean: Σ k/q is heavy-tailed in the cost, and a few random draws would miss it.
+which is represented by its mean: Σ k/q is heavy-tailed in the cost, so a few random draws would
+miss the tail.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Beliefs", "Types"]
 
-CELLS = 32  # of the cost, and as many of the value: 1,024 types
+CELLS = 32  # for the cost, and as many for the value: 1,024 types
 _COLUMNS = ("client_id", "class", "cost", "value", "probability")
 
 
@@ -43,7 +44,7 @@ class Types(NamedTuple):
     def of(
         cls, cost: npt.ArrayLike, value: npt.ArrayLike, weight: npt.ArrayLike | None = None
     ) -> Self:
-        """Return types from numbers that nobody checked yet; without weights, all are equal."""
+        """Return types from unchecked numbers; without weights, all are equally likely."""
         try:
             arrays = [np.asarray(x, np.float64) for x in (cost, value)]
             shares = np.asarray(1.0 if weight is None else weight, np.float64)
@@ -93,14 +94,14 @@ class Types(NamedTuple):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Beliefs:
-    """What the server believes of the clients' costs and values.
+    """What the server believes about the clients' costs and values.
 
     Parameters
     ----------
     cost, value
         The costs c > 0 and values v ≥ 0 of S types that every client may have, shape (S,).
     weight
-        How likely each type is, shape (S,), sums to 1; without it, all are equally likely.
+        The probability of each type, shape (S,), summing to 1; by default all are equally likely.
 
     Notes
     -----
@@ -146,7 +147,7 @@ class Beliefs:
         Parameters
         ----------
         cost, value
-            The means; a value of 0 says that nobody values the model.
+            The means; a value of 0 means that no client values the model.
         cells
             Into how many cells of equal probability each of the two is cut.
         """
@@ -172,13 +173,13 @@ class Beliefs:
             The means.
         spread, value_spread
             Standard deviations of the logarithms of the cost and of the value; if only one is
-            given it is that of both. 0.25 says: known to about ±25 %.
+            given, it applies to both. 0.25 means that they are known to about ±25 %.
         cells
             As for `exponential`.
         """
         widths = (spread, spread if value_spread is None else value_spread)
         means = (_mean("cost", cost), _mean("value", value, zero=True))
-        with np.errstate(over="ignore"):  # said in one line by `_independent`
+        with np.errstate(over="ignore"):  # `_independent` reports it in one line
             costs, values = (m * _lognormal(w, cells) for m, w in zip(means, widths, strict=True))
         return cls._independent(costs, values)
 
@@ -186,7 +187,7 @@ class Beliefs:
     def ranges(
         cls, *, cost: tuple[float, float], value: tuple[float, float], cells: int = CELLS
     ) -> Self:
-        """Return costs and values that lie anywhere in these ranges, uniformly."""
+        """Return costs and values that are uniform in these ranges."""
         middles = (np.arange(_whole(cells)) + 0.5) / cells
         axes = []
         for name, given in (("cost", cost), ("value", value)):
@@ -229,7 +230,7 @@ class Beliefs:
 
     @classmethod
     def known(cls, clients: Clients) -> Self:
-        """Return certainty: each client has the cost and value that it has."""
+        """Return beliefs that are certain: each client has the cost and value of its row."""
         clients.require_types()
         one = np.ones(1)
         own = zip(clients.ids.tolist(), clients.cost, clients.value, strict=True)
@@ -239,12 +240,12 @@ class Beliefs:
     def leave_one_out(cls, clients: Clients, *, unseen: bool = False) -> Self:
         """Return for each client the costs and values of all others, equally likely.
 
-        Nothing that a client says then moves the beliefs about itself.
+        Nothing that a client says then affects the beliefs about itself.
 
         Parameters
         ----------
         clients
-            With their costs and values.
+            The clients, with their costs and values.
         unseen
             Whether to add a type of mean cost and value 0, as likely as each other: of n samples,
             the next lies below all of them with probability 1/(n + 1). For tariffs, which would
@@ -289,7 +290,7 @@ class Beliefs:
 
     @classmethod
     def from_frame(cls, frame: Any) -> Self:
-        """Return the beliefs of a table with one row per type.
+        """Return the beliefs in a table with one row per type.
 
         The columns are `cost`, `value` and `probability`, and either `client_id` or `class` where
         beliefs differ; without them all clients share the types. The probabilities of a client or
@@ -343,7 +344,7 @@ class Beliefs:
         write_table(self.to_frame(), path, force=force)
 
     def groups(self, clients: Clients) -> tuple[list[Types], IntArray]:
-        """Return the distinct sets of types, and for each client which one is its own.
+        """Return the distinct sets of types, and which of them each client has.
 
         Returns
         -------

@@ -10,8 +10,8 @@ A type takes the increment at q if its marginal price p(q) is at least m(q; θ).
 
 and every level is a problem of its own: p(q) maximises H_q(p) (k/q² − μ p) over p ≥ 0 (Wilson's
 demand profile). With blocks, one price maximises the integral over its block, and dynamic
-programming finds the best ends of blocks. Prices of at least 0 leave nobody worse off than joining
-unpaid.
+programming finds the best ends of blocks. With prices of at least 0, no client is worse off than if
+it joined unpaid.
 
 Some types cross a tariff more than once, so that the demand profile misjudges them. Expected loss
 and spend are therefore those of every type's true best choice, and so is the spend that has to meet
@@ -50,7 +50,7 @@ __all__ = [
     "with_unbought",
 ]
 
-HAIR = 1e-9  # relative: how much a price is raised, so that the type it is made for takes it
+HAIR = 1e-9  # relative increase of a price, so that the type it is made for takes it
 LOWEST = 1e-6  # the lowest end of a block, relative to the largest level
 ROUGH, FINE, FULL = (48, 48), (64, 64), (128, 128)  # ends and prices to choose from
 CHANGES = (0.06, 0.02)  # relative, of prices
@@ -59,7 +59,7 @@ ATTEMPTS = 6  # at improved tariffs within the budget
 STEPS = 40  # evaluations of the spend in search of a root
 
 
-Choice = Callable[[float], tuple[Tariffs, "FloatArray"]]  # what is best at 1/μ, and its spend
+Choice = Callable[[float], tuple[Tariffs, "FloatArray"]]  # the best tariffs at 1/μ, and their spend
 
 
 class FoundTariffs(NamedTuple):
@@ -158,8 +158,8 @@ def post_tariffs(
     def spend(tariffs: Tariffs) -> float:
         return rows.total(rows.expected(tariffs, tau)[1])
 
-    # First among all levels and prices, by the demand profile; then around what that chose, by the
-    # spend of every type's true best choice.
+    # First search all levels and prices by the demand profile; then search around that choice, by
+    # the spend of every type's true best choice.
     rough = _choice(rows, *_everything(rows, tau, *ROUGH), blocks or 8, tau)
     most = float(rows.clients @ rough(np.inf)[1])
     fee = tail_fee(min(budget, most), len(impact))
@@ -174,7 +174,7 @@ def post_tariffs(
     reciprocal = _most(lambda t: spend(fine(t)[0]) + fees, budget, near, 1.02, 1e-3)
     tariffs, _ = fine(reciprocal)
     if np.isfinite(reciprocal):
-        # What is improved may cost more than the budget: improve cheaper ones, or else none.
+        # Improved tariffs may cost more than the budget: improve cheaper ones, or else none.
         lower = reciprocal
         for attempt in range(ATTEMPTS):
             better = _improved(rows, fine(lower)[0], lower, tau)
@@ -194,7 +194,7 @@ def post_tariffs(
 
 
 def with_unbought(bought: BoolArray, level_max: FloatArray, post: FoundTariffs) -> FoundTariffs:
-    """Return the tariffs with those of clients that have no impact, who are paid nothing."""
+    """Return the tariffs of all clients; those without impact are paid nothing."""
     blocks = post.tariffs.ends.shape[1]
     ends = level_max[:, None] * np.arange(1, blocks + 1) / blocks
     prices, moments = np.zeros_like(ends), np.zeros((4, len(bought)))
@@ -206,7 +206,7 @@ def with_unbought(bought: BoolArray, level_max: FloatArray, post: FoundTariffs) 
 
 
 def _everything(rows: Rows, tau: float, ends: int, prices: int) -> tuple[FloatArray, FloatArray]:
-    """Return ends (R, L) and prices (R, P) to choose from when nothing is known."""
+    """Return ends (R, L) and prices (R, P) to choose from in the first search."""
     cap = rows.level_max[:, None]
     free = _free(rows, tau)
     highest = tau * rows.cost.max(axis=1, keepdims=True) * cap ** (tau - 1)
@@ -223,13 +223,13 @@ def _around(
     cap = rows.level_max[:, None]
     levels = tariffs.best_levels(rows.cost, rows.value_impact, tau)
     high = np.minimum(1.05 * levels.max(axis=1, keepdims=True), (1 - 1 / ends) * cap)
-    # Down to the lowest level without payment, so that nobody is worse off than that.
+    # Down to the lowest level without payment, so that no client is worse off than unpaid.
     least = levels.min(axis=1, keepdims=True)
     free = _free(rows, tau)
     low = np.clip(np.where(free > 0, np.minimum(free, least), least / 2), LOWEST * cap, high / 2)
     top = tariffs.prices.max(axis=1, keepdims=True)
     bottom = np.where(tariffs.prices > 0, tariffs.prices, np.inf).min(axis=1, keepdims=True)
-    unpaid = top == 0  # then what is tried does not matter, as long as it is positive
+    unpaid = top == 0  # then any positive candidates will do
     bottom, top = np.where(unpaid, 1e-6, bottom / 1.5), np.where(unpaid, 1e-5, top * 1.3)
     return (
         np.concatenate([_between(low, high, ends - 1), cap], axis=1),
@@ -283,7 +283,7 @@ def _choice(
     worth[:, 1:] = rows.impact[:, None] * (1 / ends[:, :-1] - 1 / ends[:, 1:])
     gain = demand * worth[:, :, None]
     paid = demand * offered * np.diff(ends, prepend=0.0)[:, :, None]
-    # Whoever is left out of the first block makes the loss infinite.
+    # A type that is left out of the first block makes the loss infinite.
     barred = np.where(demand[:, 0] > 1 - 1e-9, 0.0, -np.inf)
     if blocks is None:
         gain[:, 0] = barred
@@ -370,9 +370,9 @@ def _best_blocks(worth: FloatArray, barred: FloatArray, blocks: int) -> tuple[In
 def _improved(rows: Rows, tariffs: Tariffs, reciprocal: float, tau: float) -> Tariffs:
     """Return tariffs after small changes that lower E[k/q] + E[T]/t by every type's true choice.
 
-    The demand profile is exact but for types that cross a tariff more than once. Of the full tariff
-    several neighbouring prices change together; with many types, or clients that share tariffs,
-    there is nothing to be gained.
+    The demand profile is exact except for types that cross a tariff more than once. In the full
+    tariff, several neighbouring prices change together; with many types, or clients that share
+    tariffs, nothing would be gained.
     """
     ends, prices = tariffs.ends.copy(), tariffs.prices.copy()
     last = ends.shape[1] - 1
@@ -424,9 +424,9 @@ def _most(
     Parameters
     ----------
     spend, budget
-        What is spent at x, which may jump, and how much it may be.
+        The spend at x, which may jump, and the most that it may be.
     start, factor
-        Where to begin, and how far to look for a bracket.
+        Where to start, and by which factor to step in search of a bracket.
     close
         The part of the budget that may be left; a tenth of it is how close the bracket gets.
     """

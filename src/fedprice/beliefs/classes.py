@@ -1,9 +1,9 @@
 """Price classes: a few prices for many clients.
 
-Two clients belong together if one price serves both. Prices of their own are found first; by these
-clients are sorted, and cut into classes such that the sum of L (log P − log P̄)² is least, L = A +
-μ C, which is what a common price costs to second order. Then each client moves to the class whose
-price suits it best, and classes are priced again, until nobody moves.
+Two clients belong together if one price serves both. Individual prices are found first. Clients
+are sorted by them and cut into classes that minimise the sum of L (log P − log P̄)², L = A + μ C,
+which is what a common price costs to second order. Then each client moves to the class whose price
+suits it best, and classes are priced again, until no client moves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["price_classes"]
 
 MOVES = 6  # rounds in which clients change their class
-MOST_POINTS = 1024  # that are cut exactly; more are thinned out
+MOST_POINTS = 1024  # cut exactly; more are thinned out first
 
 
 def price_classes(
@@ -57,7 +57,7 @@ def price_classes(
 
 
 def cut(place: FloatArray, weight: FloatArray, parts: int) -> IntArray:
-    """Return the part of each point when a line of points is cut with the least weighted variance.
+    """Return the part of each point when points on a line are cut with the least weighted variance.
 
     Dynamic programming over all cuts; exact up to 1,024 points.
 
@@ -74,7 +74,7 @@ def cut(place: FloatArray, weight: FloatArray, parts: int) -> IntArray:
         for n in (0, 1, 2)
     ]
     count = ends.size
-    w, x, xx = (s[None, :] - s[:, None] for s in sums)  # of the points from row to column
+    w, x, xx = (s[None, :] - s[:, None] for s in sums)  # sums over the points from row to column
     with np.errstate(divide="ignore", invalid="ignore"):
         cost = np.where(w > 0, np.maximum(xx - x * x / w, 0.0), 0.0)
     cost[np.tril_indices(count, -1)] = np.inf

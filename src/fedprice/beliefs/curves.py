@@ -1,4 +1,4 @@
-r"""The curve of a client: what a posted price costs and brings, when its type is not known.
+r"""The curve of a client: what a posted price costs and yields when its type is not known.
 
 Symbols: P price, q(P; θ) the answer of type θ = (c, v), x = 1/q, π = P q, k impact, τ cost
 exponent, μ multiplier of the budget, t = 1/μ.
@@ -12,9 +12,9 @@ and buy segments of all hulls by slope until the money is gone (`fedprice.belief
 
 `Curves.lines` bounds A + μ C from below over a whole cell of prices, for the certificate. Per type,
 below the cap π is convex in P, and x is convex where q^{τ+1} ≥ 2 v k / (τ² (τ−1) c) and concave
-below: convex parts lie above their tangents, concave ones above their chords. At the cap x stays
-and π goes on with a smaller slope, and so x is convex there too, and π lies above a chord. A type
-that passes its inflexion inside the cell is bounded by x at the one end and π at the other.
+below: convex parts lie above their tangents, concave ones above their chords. At the cap x is
+constant and π continues with a smaller slope, so x is convex there too, and π lies above a chord. A
+type that passes its inflexion inside the cell is bounded by x at the one end and π at the other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CHUNK = 1 << 14  # answers computed at once: their arrays stay in the cache
 
 
 class Moments(NamedTuple):
-    """What one price per row brings, arrays of shape (rows,).
+    """What one price per row yields, arrays of shape (rows,).
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Lines(NamedTuple):
     rise: FloatArray
 
     def lowest(self, width: FloatArray) -> FloatArray:
-        """Return the least value over each cell, before `bend` is taken off."""
+        """Return the least value over each cell, before `bend` is subtracted."""
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             back = self.right - self.rise * width
             start, end = (
@@ -123,7 +123,7 @@ class Curves:
         return spend, loss
 
     def moments(self, price: FloatArray) -> Moments:
-        """Return what one price per row brings."""
+        """Return what one price per row yields."""
         found = np.empty((4, price.size))
         weight = self.types.weight
         for part in self._parts(price[:, None]):
@@ -187,7 +187,7 @@ class Curves:
         left, right
             Where the cells begin and end, shape (cells,).
         rows
-            Whose cells they are, shape (cells,).
+            The row of each cell, shape (cells,).
         reciprocal
             t = 1/μ.
         """
@@ -219,7 +219,7 @@ class Curves:
             x_slope.append(-rise / q**2)
             pi.append(price * own)
             pi_slope.append(own + price * own_rise)
-            # At τ = 2 the inflexion is at P = 0, where cells end: rounding must not decide.
+            # At τ = 2 the inflexion is at P = 0, where cells end: it must not depend on rounding.
             convex.append((curvature * tau >= 2 * v * k * (1 - 1e-9)) | (q >= cap))
             concave.append((curvature * tau <= 2 * v * k * (1 + 1e-9)) & (q < cap))
         # π is convex up to the cap, and has a smaller slope from there: above this chord.
@@ -234,7 +234,7 @@ class Curves:
         ]
         # Close to τ = 1 a level may underflow at the left end: counted as if it changed.
         smooth = np.where((bent | hollow) & (level[:, 0] > 0), weight, 0.0)
-        # Who changes from one to the other: x falls and π rises.
+        # Types that change from one to the other: x falls and π rises.
         constant = np.sum((weight - smooth) * (k * x[1] + mu * pi[0]), axis=1)
         bend = self._bend(ends, rows, reciprocal, paid[:, 0])
         left, fall, right, rises = (

@@ -1,4 +1,4 @@
-"""Posted tariffs for the eye: a summary for the terminal, and one for a notebook."""
+"""Summaries of posted tariffs: one for the terminal, and one for a notebook."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ FORMS = {
     "tariff": "a nonlinear tariff of {} levels",
     "menu": "a menu of up to {} levels with payments",
 }
-LOWEST = 0.01  # of the largest level: the first that is listed
-MOST_BLOCKS = 8  # whose prices are listed
+LOWEST = 0.01  # of the largest level: lower levels are not listed
+MOST_BLOCKS = 8  # the most blocks whose prices are listed
 
 
 def rich_summary(posted: Posted) -> RenderableType:
@@ -55,7 +55,7 @@ def _parts(posted: Posted) -> tuple[str, list[tuple[str, str]], list[Section], s
 
 
 def _facts(posted: Posted) -> list[tuple[str, str]]:
-    # What is left of a budget of 0 after rounding errors is 0.
+    # Within rounding errors, a remainder of a budget of 0 is 0.
     met = math.isclose(posted.expected_spend, posted.budget, abs_tol=1e-9 * posted.spend_std)
     spend = number(posted.budget if met else posted.expected_spend)
     std = number(posted.spend_std)
@@ -78,7 +78,7 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         pairs.append(
             (
                 "budget",
-                "met up to what one client moves: each tariff leaves out its own client's part",
+                "met up to the effect of one client: each tariff ignores its own client's part",
             )
         )
     if unused := _unused(posted):
@@ -112,7 +112,7 @@ def _unused(posted: Posted) -> str:
 
 
 def floor_facts(posted: Posted) -> list[tuple[str, str]]:
-    """Return how probable it is that a client answers below its floor, and what would help."""
+    """Return the probability that a client answers below its floor, and what would help."""
     worst = int(np.argmax(posted.missed))
     if not posted.missed[worst]:
         return [("floors", "met by every type in the beliefs")]

@@ -1,17 +1,17 @@
-"""Learning prices: what clients did, and what the server believes after it.
+"""Learning from behaviour: what clients did, and what the server believes afterwards.
 
 Symbols: S types, w prior weight of a type, ℓ likelihood of what a client did if it were that type.
 
-A client's posterior is w ℓ / Σ w ℓ. To price a client by its own posterior is what learns fastest,
-and it *ratchets*: a client that acts as if its cost were higher is believed, and paid more in the
-next period. For a fleet that cooperates that is no problem. For a market, learn from the others
+A client's posterior is w ℓ / Σ w ℓ. Pricing a client by its own posterior learns fastest,
+but it *ratchets*: a client that acts as if its cost were higher is believed, and paid more in the
+next period. For a cooperative fleet that is no problem. In a market, learn from the other clients
 only: the beliefs about client n become
 
     (κ w + Σ_{m≠n} posterior_m) / (κ + N − 1),
 
 the mean of the prior, which counts as much as κ clients, and of the posteriors of all other clients
-with the same types. What a client does then moves its own price only through the budget that all
-share; `Evidence.post` excludes that as well, with one problem per client.
+with the same types. What a client does then affects its own price only through the shared
+budget; `Evidence.post` excludes that as well, with one problem per client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Evidence:
     Attributes
     ----------
     clients, prior
-        Who, and what was believed before anything was seen.
+        The clients, and what was believed before anything was observed.
     likelihoods
         For each client, the log-likelihood of what it did under each of its types.
 
@@ -91,7 +91,7 @@ class Evidence:
         heads, rounds
             In how many of how many rounds each client joined, shape (N,) or scalars.
         tariffs
-            What was really offered, if a lottery or an order made it differ from what was posted.
+            The actual offers, if a lottery or an order made them differ from what was posted.
         """
         joined, all_ = self._columns("heads", heads), self._columns("rounds", rounds)
         if not ((joined >= 0) & (joined <= all_)).all():
@@ -195,9 +195,9 @@ class Evidence:
         Parameters
         ----------
         own
-            Whether a client's own deeds count. Only for clients that do not see it coming.
+            Whether a client's own actions count; only for clients that do not anticipate this.
         prior_clients
-            κ: as how many clients the prior counts, where only the others' deeds do.
+            κ: as how many clients the prior counts, where only the others' actions do.
         """
         if not 0 < number_like("prior_clients", prior_clients) < np.inf:
             raise InputError(f"`prior_clients` must be above 0; got {prior_clients}.")
@@ -239,10 +239,11 @@ class Evidence:
         blocks: int | None = None,
         risk: float | None = None,
     ) -> Posted:
-        """Post tariffs by what the others did: what a client does never moves its own tariff.
+        """Post tariffs by what the others did: what a client does never affects its own tariff.
 
-        One problem per client, from which all of its deeds are left out. `post` with `beliefs()` is
-        a single problem; there they still reach its own tariff through the budget that all share.
+        This solves one problem per client, which ignores all of that client's actions. `post` with
+        `beliefs()` is a single problem, in which they still affect its tariff through the shared
+        budget.
 
         Parameters
         ----------
@@ -252,7 +253,7 @@ class Evidence:
         Returns
         -------
         Posted
-            The budget is met in expectation up to what one client's deeds move; nothing is proven
+            The budget is met in expectation up to the effect of one client; nothing is proven
             about optimality.
 
         Examples
@@ -310,7 +311,7 @@ class Evidence:
 
 
 def _closeness(chosen: FloatArray, seen: float, error: float) -> FloatArray:
-    """Return the log-likelihood of a level that was seen, where types would choose others."""
+    """Return the log-likelihood of an observed level, given the levels that types would choose."""
     with np.errstate(divide="ignore", over="ignore"):
         off = (np.log(chosen) - np.log(seen)) / error
         found: FloatArray = -0.5 * off**2

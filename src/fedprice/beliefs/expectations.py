@@ -1,4 +1,4 @@
-"""What tariffs bring: expectations over types, for clients one by one or many at once.
+"""What tariffs yield: expectations over types, for clients one by one or many at once.
 
 Symbols: q level, k impact, T payment.
 """
@@ -33,7 +33,7 @@ def expected(
     weight: FloatArray,
     cost_exponent: float,
 ) -> Moments:
-    """Return what each tariff brings over the types that it is posted to, shape (N,).
+    """Return what each tariff yields over the types that it is posted to, shape (N,).
 
     Parameters
     ----------
@@ -105,9 +105,9 @@ class Rows:
         return found[0], found[1]
 
     def moments(self, tariffs: Tariffs, impact: FloatArray, tau: float) -> Moments:
-        """Return what each client brings, shape (N,)."""
+        """Return what is expected of each client's tariff, shape (N,)."""
         loss, *rest = self._at_nodes(tariffs, tau)
-        # E[1/q] bends less in the impact than E[k/q].
+        # As a function of the impact, E[1/q] is less curved than E[k/q].
         return Moments(impact * self.per_client(loss / self.nodes), *map(self.per_client, rest))
 
     def _at_nodes(self, tariffs: Tariffs, tau: float) -> FloatArray:
@@ -165,13 +165,13 @@ def rows_of(
 def _nodes(logs: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
     """Return the nodes of rows (R, 2), each client's row (N,), and its shares of the nodes (N, 2).
 
-    Everything in the logarithm of the impact. The nodes are Gauss's for a bin of impacts; few
-    distinct impacts have rows of their own.
+    All of this is in the logarithm of the impact. The nodes are Gaussian for a bin of impacts; if
+    there are few distinct impacts, each has its own row.
     """
     distinct, place = np.unique(logs, return_inverse=True)
     if len(distinct) <= BINS:
         return np.stack([distinct] * 2, 1), place, np.full((len(logs), 2), 0.5)
-    # Half of the edges equally far apart, half with equally many clients between them.
+    # Half of the edges are equidistant, half have equally many clients between them.
     parts = np.linspace(0, 1, BINS // 2 + 1)
     edges = np.unique(
         np.r_[distinct[0] + parts * (distinct[-1] - distinct[0]), np.quantile(logs, parts)]
@@ -187,7 +187,7 @@ def _nodes(logs: FloatArray) -> tuple[FloatArray, IntArray, FloatArray]:
 
 
 def padded(types: Types, size: int) -> Types:
-    """Return the types of a group, the last one repeated without weight up to a common size."""
+    """Return the types of a group, padded to a common size with copies of zero weight."""
     more = (0, size - len(types.weight))
     return Types(
         np.pad(types.cost, more, mode="edge"),

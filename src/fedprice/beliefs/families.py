@@ -1,8 +1,9 @@
-"""Families: who shares a row, and so a price.
+"""Families: which clients share a row, and thus a price.
 
 A row is a client, or a class of clients that get one price. Where many clients share their beliefs,
 a row is a node instead: one of many impacts, close together, between which clients are
-interpolated. Each client counts for the two nodes beside its impact, in the shares of the chord.
+interpolated. Each client counts for the two nodes next to its impact, with the weights of the
+chord.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Family:
 
     @cached_property
     def indifferent(self) -> BoolArray:
-        """Which rows have types without value, who do not join at a price of 0 or less, (rows,)."""
+        """Which rows have types without value, which join only at prices above 0, (rows,)."""
         found = np.zeros(self.size, bool)
         for curves, rows in zip(self.curves, self.rows, strict=True):
             found[rows] |= not curves.types.value.all()
@@ -99,7 +100,7 @@ class Family:
         for curves, rows in zip(self.curves, self.rows, strict=True):
             least, most = curves.range(reciprocal)
             if (curves.low_impact != curves.impact).any():
-                # Fees at a lower impact rise more slowly with the price: none is best any lower.
+                # Fees at a lower impact rise more slowly with the price, so no lower price is best.
                 most = np.maximum(most, 0.0)
             np.minimum.at(low, rows, least)
             np.maximum.at(high, rows, most)
@@ -121,7 +122,7 @@ class Family:
         lowest = lines.lowest(right - left)
         with np.errstate(invalid="ignore"):
             found = lowest, lowest - lines.bend
-        # What is not a number, because levels underflow, bounds nothing.
+        # NaN, from levels that underflow, gives no bound.
         first, second = (np.where(np.isnan(x), -np.inf, x) for x in found)
         return first, second
 
@@ -201,7 +202,7 @@ class Population:
 
     @property
     def exact(self) -> bool:
-        """Whether every client has a row of its own."""
+        """Whether every client has its own row."""
         pairs = zip(self.members, self.curves, strict=True)
         return all(some.size == curves.impact.size for some, curves in pairs)
 
@@ -233,7 +234,7 @@ class Population:
         return found
 
     def moments(self, price: FloatArray, rows: FloatArray | None = None) -> Moments:
-        """Return what the prices of all clients bring, shape (N,); nodes are interpolated.
+        """Return what the prices of all clients yield, shape (N,); nodes are interpolated.
 
         Parameters
         ----------
@@ -267,7 +268,7 @@ class Population:
         return Moments(*found)
 
     def _own(self, n: int) -> bool:
-        """Tell whether the clients of a set have rows of their own, or all the same one."""
+        """Return whether the clients of a set have their own rows, or all share one."""
         return self.curves[n].ratio == 1
 
     def _position(self, n: int) -> FloatArray:

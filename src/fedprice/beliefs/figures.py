@@ -40,8 +40,8 @@ SHOWN = (1.0, 0.75, 0.5, 0.0)  # the clients whose tariffs are drawn, by quantil
 QUANTILES = (0.1, 0.9)  # between which the levels of most types lie
 FINE = 400  # prices at which a curve is drawn
 _RATIO = ("ratio", "low", "high")
-LOWEST = 0.01  # levels from which on marginal prices set the scale
-MOST_ROWS = 40  # of a menu, up to which each row gets a marker
+LOWEST = 0.01  # marginal prices at levels below this do not set the scale
+MOST_ROWS = 40  # of a menu; with more, rows get no markers
 
 
 def draw_posted(posted: Posted) -> Figure:
@@ -132,7 +132,7 @@ def _draw_tariffs(posted: Posted, left: Axes, right: Axes) -> None:
         right.stairs(prices, levels, color=color, baseline=None, linewidth=1.6)
     left.set(xlabel="level", ylabel="payment", xlim=(0, 1))
     left.legend(frameon=False, fontsize="small", loc="upper left")
-    # Room for the legend above, and none below unless somebody pays.
+    # Leave room for the legend above, but none below unless a client pays.
     left.set_ylim(min(0.0, 1.05 * left.dataLim.y0), 1.38 * left.dataLim.y1)
     right.set(xlabel="level", ylabel="price of one more unit of level", xlim=(0, 1))
     # The fee for the lowest levels is small, but large per unit of level: it would hide the rest.
@@ -151,15 +151,15 @@ class Hull(NamedTuple):
     corners
         Which of them are corners of the lower hull.
     posted
-        The price that was posted, or the two that are drawn by lot.
+        The posted price, or the two between which a lottery draws.
     here
         The expected payment and loss of what was posted.
     multiplier
-        μ, the slope of the hull where the price stands.
+        μ, the slope of the hull at the price.
     tangent
         Whether the hull has that slope there, as it does unless prices are shared or robust.
     window
-        The prices between which the curve is worth looking at.
+        The range of prices in which the curve is worth showing.
     """
 
     price: FloatArray
@@ -174,7 +174,7 @@ class Hull(NamedTuple):
 
 
 def hull_of(posted: Posted, client: str) -> Hull:
-    """Return the curve of one client, its lower hull, and where its price stands.
+    """Return the curve of one client, its lower hull, and the position of its price.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def hull_of(posted: Posted, client: str) -> Hull:
         raise InputError(f"there is no client {client!r}.")
     n = int(named[0])
     if not posted.impact[n] > 0:
-        raise InputError(f"client {client!r} has no impact, and so no curve.")
+        raise InputError(f"client {client!r} has no impact, and therefore no curve.")
     types, own = posted.beliefs.groups(posted.clients)
     impact = posted.impact[[n]]
     one = types[int(own[n])]
@@ -209,7 +209,7 @@ def hull_of(posted: Posted, client: str) -> Hull:
 
 
 def draw_hull(posted: Posted, client: str) -> Figure:
-    """Draw the curve of one client, its lower hull, and where its price stands.
+    """Draw the curve of one client, its lower hull, and the position of its price.
 
     Parameters
     ----------
@@ -242,7 +242,8 @@ def draw_hull(posted: Posted, client: str) -> Figure:
     inside = (price >= window[0]) & (price <= window[1])
     x = spend[inside]
     top = min(float(loss[inside].max()), 3 * here[1])
-    plane.plot([], [], "o", color=COLORS[5], label="posted" if len(prices) == 1 else "drawn by lot")
+    name = "posted" if len(prices) == 1 else "drawn at random"
+    plane.plot([], [], "o", color=COLORS[5], label=name)
     plane.set(
         title="what its prices cost and bring",
         xlabel="expected payment", ylabel="expected loss, E[impact / level]",

@@ -23,14 +23,14 @@ class Purchase(NamedTuple):
     Attributes
     ----------
     chosen
-        Shape (rows,): the number of the point that each row stands at.
+        Shape (rows,): the number of the point at which each row is.
     row, to, share
         The row that is bought in part (−1 if none), the point that it moves to, and the probability
         of that point.
     multiplier
         μ, the slope of the last segment: what one more unit of money saves; 0 if money is left.
     below, above
-        Shape (rows,): the corners of the hull beside the one that each row stands at, or that one
+        Shape (rows,): the corners of the hull next to the one at which each row is, or that one
         itself at the hull's ends.
     """
 
@@ -67,7 +67,7 @@ def lower_hull(spend: FloatArray, loss: FloatArray) -> list[int]:
             hull.pop()
         while len(hull) > 1:
             j, k = hull[-2], hull[-1]
-            # As `buy` computes slopes, so that they fall there as well, whatever the rounding.
+            # Compute slopes as `buy` does, so that they also fall there, regardless of rounding.
             if (a[j] - a[k]) / (c[k] - c[j]) > (a[k] - a[i]) / (c[i] - c[k]):
                 break
             hull.pop()
@@ -107,7 +107,7 @@ def buy(spend: FloatArray, loss: FloatArray, budget: float) -> Purchase | None:
     order = np.argsort(-slope, kind="stable")
     paid = np.cumsum(price[order])
     bought = int(np.searchsorted(paid, left, side="right"))
-    # A row's slopes fall along its hull, so the last segment bought is where it stands.
+    # A row's slopes fall along its hull, so the last segment bought gives its position.
     for one in order[:bought].tolist():
         chosen[rows[one]] = after[one]
     place = np.bincount(rows[order[:bought]], minlength=len(hulls)).tolist()

@@ -1,15 +1,15 @@
-r"""What clients gain by lying about their cost and value to a server that prices by them.
+r"""What clients gain by lying about their cost and value to a server that prices by reports.
 
 Symbols: q level, P price, c cost, τ cost exponent, v value, k impact, B budget, t = 1/λ; a hat
 marks what is reported.
 
 Schemes take costs and values as known. If they are reported instead, a client that reports (ĉ, v̂)
-gets what the scheme makes of the game in which these are its cost and value. Under the
+gets the scheme's outcome of the game in which these are its cost and value. Under the
 equilibrium, at a fixed t, its payment and its level lie on the curve
-payment · q̂ = k (t − (τ+1) v̂) / τ, so that it is best to hide the value, and to claim a high cost: a
-seller (v = 0) within its limits that reports ρ times its cost has its surplus multiplied by
+payment · q̂ = k (t − (τ+1) v̂) / τ, so that it is best to hide the value, and to claim a high cost:
+a seller (v = 0) within its limits that reports ρ times its cost has its surplus multiplied by
 (τ ρ^{1/(τ+1)} − ρ^{−τ/(τ+1)}) / (τ − 1), which is 1.890 for ρ = τ = 2. The gain does not vanish in
-a large population, because each client has a price of its own.
+a large population, because each client has its own price.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Manipulability:
     Attributes
     ----------
     truth
-        The outcome when everybody tells the truth.
+        The outcome when all clients tell the truth.
     factor
         ρ: reported costs lie within [c/ρ, ρ c], reported values within [0, v].
     committed
-        Whether the liar joins at the level that its report implies, or as often as it likes at the
-        price that its report brings.
+        Whether the liar joins at the level that its report implies, or at its best level for the
+        price that its report leads to.
     cost, value
         The best report of each client, shape (N,): the truth where no report gains.
     levels, payments
@@ -108,15 +108,15 @@ class Manipulability:
         return self._money(self.payments - self.truth.payments + self.others_payment)
 
     def _money(self, change: FloatArray | float) -> FloatArray:
-        """Return a change of the spend without what is rounding error."""
+        """Return a change of the spend, with rounding error removed."""
         scale = abs(self.truth.game.budget) + np.abs(self.truth.payments).sum()
         return np.where(np.abs(change) > 1e-9 * scale, change, 0.0)
 
     def summary(self) -> dict[str, Any]:
-        """Return the index in a few plain numbers, by name."""
+        """Return the key numbers of the index, by name."""
         relative, truth = self.relative_gain, self.truth
         everybody = float(_increase(self.everybody.expected_loss, truth.expected_loss))
-        with np.errstate(invalid="ignore"):  # increases over a loss of 0 may be infinite both ways
+        with np.errstate(invalid="ignore"):  # increases over a loss of 0 may be ±infinite
             increase = float(self.loss_increase.mean())
         return {
             "num_clients": int(self.gain.size),
@@ -193,20 +193,20 @@ def manipulability(
     game
         The game with the true costs and values; its outcome must be feasible.
     factor
-        ρ > 1, by which a reported cost may be off.
+        ρ > 1, by which a reported cost may differ from the truth.
     committed
         True: the liar joins, and is paid, at the level that its report implies. False: it is
         offered the price that its report implies and then joins as often as suits it best, so that
-        the server may overspend. Who sold a level by contract delivers it in both cases, and who
-        lost an auction joins as suits it.
+        the server may overspend. A client that sold a level by contract delivers it in both
+        cases, and one that lost an auction chooses its best level.
     scheme
         How the server prices: a name as for `solve`, or a `Scheme`.
 
     Notes
     -----
     A grid of 9 costs and 4 values per client, refined around its best point. The work grows with
-    the square of the number of clients: 40 take some 20 ms, 1,000 about 10 s. Under other schemes
-    than the equilibrium every report is priced for itself: 40 clients take some seconds.
+    the square of the number of clients: 40 take some 20 ms, 1,000 about 10 s. Under schemes other
+    than the equilibrium every report is priced separately: 40 clients take some seconds.
 
     Examples
     --------
@@ -215,11 +215,11 @@ def manipulability(
     >>> lies = manipulability(game)
     >>> lies
     Manipulability(num_clients=40, factor=2, share_gaining=1, median_gain=1.509)
-    >>> lies.value.max()  # everybody hides what the model is worth to it
+    >>> lies.value.max()  # every client hides what the model is worth to it
     np.float64(0.0)
     >>> round(lies.everybody.expected_loss / lies.truth.expected_loss, 2)
     2.0
-    >>> lies.everybody_gain.max() < 0  # when all do it, nobody gains
+    >>> lies.everybody_gain.max() < 0  # if all lie, no client gains
     np.True_
     """
     rho = number_like("factor", factor)
@@ -235,7 +235,7 @@ def manipulability(
     if not np.isfinite(truth.expected_loss) and game.clients.value.any():
         raise InputError(
             f"`scheme` {truth.scheme!r} leaves out {truth.left_out} clients, so that the loss is "
-            "infinite, and nobody who has a value can gain. Set all values to 0, or lift levels."
+            "infinite, and no client with a value can gain. Set all values to 0, or raise levels."
         )
     search = ReportSearch(truth, committed, None if rule.name == "equilibrium" else rule)
     with np.errstate(all="ignore"):  # reports that overflow are not finite, and are refused below

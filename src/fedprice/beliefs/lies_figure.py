@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_lies"]
 
-FAR = 50  # times the median, from which on gains are drawn on a logarithmic scale
+FAR = 50  # beyond this multiple of the median, gains are drawn on a logarithmic scale
 MOST_BARS = 60  # clients drawn in the panels that have one bar per client
 
 
 def draw_lies(lies: Manipulability) -> Figure:
-    """Draw who gains by lying, what the others are paid less, and how much the loss rises."""
+    """Draw who gains by lying, how much less the others are paid, and how much the loss rises."""
     from matplotlib.ticker import PercentFormatter
 
     figure, (gain, money, loss) = new_figure(3)
@@ -39,7 +39,7 @@ def draw_lies(lies: Manipulability) -> Figure:
     )
     top = 1.4 * gain.dataLim.y1 or 1.0  # room for the legend
     gain.set(title="who gains", xlabel="impact", ylabel="gain / honest money surplus", xscale="log")
-    if top > FAR * median > 0:  # a surplus next to nothing would flatten all others
+    if top > FAR * median > 0:  # a tiny surplus would flatten all other points
         gain.set_yscale("symlog", linthresh=median)
         top *= top / median
     gain.set_ylim(0, top)

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Costs", "costs_of", "post_menus"]
 
-SPARE = 0.05  # the lowest of the rows that fill up shorter menus, relative to their lowest level
-SAME = 1e-12  # relative: levels as close as this are one row
+SPARE = 0.05  # the lowest row that pads shorter menus, relative to their lowest level
+SAME = 1e-12  # relative: levels as close as this are merged into one row
 
 
 class Costs(NamedTuple):
@@ -150,9 +150,9 @@ def post_menus(
 
 
 class _Menus(NamedTuple):
-    """What menus are made of: one row per client and one column per cost, rising.
+    """The inputs of menus: one row per client, and one column per cost in rising order.
 
-    Clients with fewer costs repeat the highest, without weight.
+    Clients with fewer costs repeat the highest one with weight 0.
     """
 
     cost: FloatArray  # (N, S)
@@ -204,7 +204,7 @@ class _Menus(NamedTuple):
         slopes = self._slopes(reciprocal)
         known = (self._worth(reciprocal) / self.cost) ** (tau / (tau + 1))
         levels = np.minimum(np.minimum(slopes, known) ** (1 / tau), self.level_max)
-        # What each cost could gain by acting as the next higher one, summed from the highest.
+        # What each cost could gain by imitating the next higher one, summed from the highest.
         steps = np.diff(self.cost, axis=1) * slopes[:, 1:]
         rent = np.pad(np.cumsum(steps[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
         utility = np.maximum(self.unpaid[:, -1:] + rent, self.unpaid)
@@ -221,7 +221,8 @@ class _Menus(NamedTuple):
         tau, worth = self.cost_exponent, self._worth(reciprocal)
         slopes = np.minimum((worth / self.virtual) ** (tau / (tau + 1)), self.level_max**tau)
         step, column = np.diff(self.cost, axis=1, prepend=0.0), np.arange(slopes.shape[1])
-        # G at which U is as steep as R up to each cost alone; nobody acts as below the lowest.
+        # G at which U is as steep as R up to each cost alone; nobody imitates a cost below the
+        # lowest.
         with np.errstate(divide="ignore", invalid="ignore"):
             steep = self.cost - worth * self.steepness ** (-1 - 1 / tau)
             alone = np.clip(self.below + steep * self.weight / step, 0.0, self.below)

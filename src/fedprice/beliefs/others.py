@@ -1,8 +1,8 @@
 """Posting by what the other clients reported or did.
 
-What a client reports or does must not move its own tariff, not even through the budget's
-multiplier. So there is one problem per client, from which all that it said and did is left out, and
-of whose solution only that client's tariff is used. N problems for N clients.
+What a client reports or does must not affect its own tariff, not even through the budget's
+multiplier. So each client has its own problem, which ignores all that it said and did, and whose
+solution is used for that client's tariff only: N problems for N clients.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def post_from_others(
 ) -> Posted:
     """Post a tariff to each client that depends on the other clients' costs and values only.
 
-    Truthful without any prior: a client may report what it likes, its own tariff stays. With a
+    Truthful without any prior: whatever a client reports, its own tariff stays the same. With a
     value above 0 it keeps an interest of order 1/N in what the others are offered.
 
     Parameters
     ----------
     clients
-        Whom to buy, with the costs and values that they reported; at least two.
+        The clients, with the costs and values that they reported; at least two.
     bound, budget, form, cost_exponent, blocks
         As for `post`; the form is "price", "blocks" or "tariff". For the last two, one type of
         value 0 is added (see `Beliefs.leave_one_out`).
@@ -53,7 +53,7 @@ def post_from_others(
     -------
     Posted
         Expectations are over the others' types, and the multiplier is the mean of all problems'.
-        The budget is met in expectation up to what one report moves; nothing is proven about
+        The budget is met in expectation up to the effect of one report; nothing is proven about
         optimality.
 
     Examples
@@ -90,7 +90,7 @@ def post_from_others(
 
 
 def joined(solved: list[Posted], beliefs: Beliefs) -> Posted:
-    """Return what is posted if client n gets its tariff from problem n.
+    """Return the offers in which client n gets its tariff from problem n.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`Posted`: tariffs for clients whose types nobody knows, and what they will bring."""
+"""`Posted`: tariffs for clients whose types are unknown, and what to expect of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["Information", "Lottery", "Posted"]
 
 
 class Lottery(NamedTuple):
-    """One client's price by lot: with this probability another price than the posted one."""
+    """One client's lottery: with this probability, it gets another price than the posted one."""
 
     client: int
     price: float
@@ -58,7 +58,7 @@ class Information(NamedTuple):
         Mean and standard deviation of the spend over the draws, and the share of draws in which it
         exceeded the budget.
     draws
-        How many.
+        The number of draws.
     """
 
     ratio: float
@@ -74,7 +74,7 @@ class Information(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Posted:
-    """Tariffs posted to clients, and what they bring in expectation over the beliefs.
+    """Tariffs posted to clients, and what they yield in expectation over the beliefs.
 
     Attributes
     ----------
@@ -98,13 +98,13 @@ class Posted:
     planned
         The expected spend that was aimed at: the budget, or less where a risk was given.
     lottery
-        The client that draws its price by lot, if there is one.
+        The client whose price is drawn at random, if there is one.
     classes
-        The price class of each client, from 0, shape (N,), if prices go by class.
+        The price class of each client, from 0, shape (N,), if there are price classes.
     worst
         Expected loss and spend, the largest over the interval of α that was given.
     separate
-        Whether each client was priced by a problem of its own (`post_from_others`).
+        Whether each client was priced by its own problem (`post_from_others`).
     """
 
     clients: Clients
@@ -228,12 +228,12 @@ class Posted:
     def as_scheme(self, name: str | None = None, seed: int = 0) -> Scheme:
         """Return a scheme that offers these tariffs to any game with the same number of clients.
 
-        Nothing in the game moves them, so that there is nothing to gain by a report.
+        Nothing in the game changes them, so that no report gains anything.
 
         Parameters
         ----------
         name
-            What the scheme is called; "posted FORM" by default.
+            The name of the scheme; "posted FORM" by default.
         seed
             Draws the lottery, if there is one.
 
@@ -292,7 +292,7 @@ class Posted:
         draws
             How many populations are drawn from the beliefs.
         seed
-            Of the draws.
+            The seed of the draws.
         """
         return self.compared(lambda _, rng: self.drawn(rng), draws, seed)
 
@@ -302,7 +302,7 @@ class Posted:
         """Return how tariffs compare with full information over populations that are drawn."""
         if not isinstance(draws, int) or draws < 2:
             raise InputError(f"`draws` must be a whole number, at least 2; got {draws!r}.")
-        rng, lots = np.random.default_rng(seed).spawn(2)  # a lottery leaves the types as they are
+        rng, lots = np.random.default_rng(seed).spawn(2)  # so that no lottery changes the types
         losses, spends = np.empty((draws, 2)), np.empty(draws)
         no_floor = np.zeros(())  # posted tariffs promise none
         for n in range(draws):
@@ -331,13 +331,13 @@ class Posted:
         )
 
     def sequential(self) -> Sequential:
-        """Return the same posting one client after another, which never exceeds the budget."""
+        """Return these prices posted to one client after another, never exceeding the budget."""
         from fedprice.beliefs.sequential import Sequential
 
         return Sequential(self)
 
     def summary(self) -> dict[str, Any]:
-        """Return what was posted in a few plain numbers, by name."""
+        """Return the key numbers of the offers, by name."""
         return {
             "form": self.form,
             "num_clients": len(self.clients),
@@ -360,8 +360,8 @@ class Posted:
 
         After the clients' columns come `price` (or `level_1`, `price_1`, … for the blocks of a
         tariff), `price_class` if there are classes, the expected level and payment with its
-        standard deviation, and the probability of missing the floor. If a client draws its price by
-        lot, its row has the other price and its probability, as `lottery_price` and
+        standard deviation, and the probability of missing the floor. If a client's price is drawn
+        at random, its row has the other price and its probability, as `lottery_price` and
         `lottery_probability`.
         """
         import polars as pl

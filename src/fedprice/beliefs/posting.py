@@ -1,4 +1,4 @@
-"""`post`: what to offer clients whose costs and values nobody knows."""
+"""`post`: what to offer clients whose costs and values the server does not know."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["FORMS", "post"]
 
 FORMS = ("price", "blocks", "tariff", "menu")
-RISK_STEPS = 24  # towards a budget that is exceeded with a given probability only
+RISK_STEPS = 24  # in the search for the spend that exceeds the budget with a given probability
 CLOSE = 1e-3  # to the quantile of the spend, relative to its distance from the mean
-ROUNDING = 1e-4  # relative, of the spend and of the loss; more than that is no rounding error
+ROUNDING = 1e-4  # relative, of the spend and of the loss; more than that is not rounding error
 CORRECTIONS = 2  # of the budget, where clients are interpolated between nodes
 
 
@@ -51,19 +51,19 @@ def post(
     lottery: bool = True,
     alpha_interval: tuple[float, float] | None = None,
 ) -> Posted:
-    """Post a tariff to each client such that the expected loss is least under an expected budget.
+    """Post to each client the tariff that minimises the expected loss under an expected budget.
 
-    Nothing that a client says moves its own tariff, so there is nothing to lie about.
+    Nothing that a client says changes its own tariff, so no client can gain by lying.
 
     Parameters
     ----------
     clients
-        Whom to buy. Their costs and values may be unknown, and are not used; only "menu" needs
+        The clients. Their costs and values may be unknown, and are not used; only "menu" needs
         values.
     beliefs
-        What the server believes of costs and values.
+        What the server believes about costs and values.
     bound
-        How levels turn into expected loss.
+        How levels determine the expected loss.
     budget
         The most to pay in total, in expectation.
     form
@@ -75,15 +75,15 @@ def post(
     blocks
         For "blocks": how many; 4 by default.
     classes
-        For "price": how many different prices there may be. Clients of a class get the same.
+        For "price": how many different prices there may be. Clients of a class get the same price.
     risk
-        For "price": the probability at which the spend may exceed the budget, which then is more
-        than what is spent in expectation.
+        For "price": the probability with which the spend may exceed the budget; the expected spend
+        is then below the budget.
     lottery
-        For "price": whether one client may draw between two prices, which is what the optimum needs
-        at most. Without it that client gets one price in between that costs the same.
+        For "price": whether a lottery may draw one client's price from two, which is the most that
+        the optimum needs. Without it, that client gets one price in between that costs the same.
     alpha_interval
-        For "price": an interval that holds the bound's α. The prices then minimise the largest
+        For "price": an interval that contains the bound's α. The prices then minimise the largest
         expected loss over it, and keep the largest expected spend within the budget.
 
     Returns
@@ -136,7 +136,7 @@ def post(
     if risk is not None and not 0 < number_like("risk", risk) < 0.5:
         raise InputError(f"`risk` must be above 0 and below 0.5; got {risk}.")
     types, own = beliefs.groups(clients)
-    # Numbers that are too far apart overflow; what comes out then is rejected below.
+    # Numbers that are too far apart overflow; such results are rejected below.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if form == "price":
             posted = _prices(
@@ -151,7 +151,7 @@ def post(
 
 
 def _check_precision(posted: Posted) -> None:
-    """Refuse prices whose spend or certificate rounding errors have made wrong."""
+    """Refuse prices whose spend or certificate is wrong because of rounding errors."""
     moments = posted.moments
     scale = abs(posted.budget) + float((np.abs(moments.spend) + np.sqrt(moments.variance)).sum())
     primal, dual = posted.certificate.primal, posted.certificate.dual
@@ -185,7 +185,7 @@ def _tariffs(
     else:
         found = post_tariffs(impact, types, own, tau, cap, budget, blocks)
         if len(clients) <= MANY:
-            # The search for blocks is not exhaustive: never post what one price beats.
+            # The search for blocks is not exhaustive: never post blocks that a single price beats.
             flat = _prices(
                 clients, beliefs, bound, budget, tau, types, own,
                 classes=None, risk=None, lottery=False, alpha_interval=None,
@@ -212,7 +212,7 @@ def _tariffs(
 
 
 class _Found(NamedTuple):
-    """Prices of clients and of rows, what they bring, the lottery and the multiplier."""
+    """Prices of clients and of rows, what they yield, the lottery and the multiplier."""
 
     price: FloatArray
     rows: FloatArray | None
@@ -266,7 +266,7 @@ def _prices(
         if allowed and search.needs_lottery(found):
             who = np.concatenate(population.members)[found.row]
             drawn = Lottery(int(who), found.other, found.share)
-        else:  # also where a row is many clients
+        else:  # also where a row stands for many clients
             rows = search.settled(found)
         if grouped is not None:
             price = rows[population.class_of(grouped)] * (impact > 0)
@@ -349,7 +349,7 @@ def _risked(
     *,
     positive: bool,
 ) -> tuple[_Found, float]:
-    """Return the prices with the largest expected spend whose risk is kept, and that spend.
+    """Return the prices with the largest expected spend that keep the risk, and that spend.
 
     That is where the quantile of the spend equals the budget, unless the quantile jumps there, as
     it may with few types; never more than the budget.
@@ -357,9 +357,9 @@ def _risked(
     Parameters
     ----------
     priced, spend
-        The best prices for an expected spend, and how what they cost is distributed.
+        The best prices for an expected spend, and the distribution of what they cost.
     budget, risk
-        What is to be exceeded with which probability at most.
+        The budget, and the largest probability with which it may be exceeded.
     aim
         The expected spend to start from.
     positive
@@ -424,7 +424,7 @@ def _missed(
         for some in np.array_split(who, parts) if parts else ():
             value = clients.value[some, None] if values_known else one.value
             wants, least = value * impact[some, None], floor[some, None]
-            if tariffs.ends.shape[1] == 1:  # the price of the floor says it sooner than the level
+            if tariffs.ends.shape[1] == 1:  # comparing prices is faster than levels
                 below = price_at(least, one.cost, wants, tau) > tariffs.prices[some]
             else:
                 below = tariffs.of(some).best_levels(one.cost[None], wants, tau) < least

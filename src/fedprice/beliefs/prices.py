@@ -1,4 +1,4 @@
-r"""Posted prices: the best price for each client whose type nobody knows, with a certificate.
+r"""Posted prices: the best price for each client of unknown type, with a certificate.
 
 Symbols: P price, C(P) expected payment, A(P) expected loss, B budget, μ its multiplier, t = 1/μ.
 
@@ -38,15 +38,15 @@ REFINEMENTS, BETWEEN = 6, 4  # rounds, and new prices per cell beside a price in
 LARGE = 1e300
 HAIR = 1e-9  # relative, of prices and losses
 TOLERANCE = 3e-6  # of a row's bound in the certificate, relative to its loss
-HALVINGS = 40  # of the prices between which a lottery is settled
+HALVINGS = 40  # of the interval of prices in which a lottery is resolved
 MOST_CELLS = 256  # per row with 1,024 types, before their bounds are taken as they are
-WEAK = 1e-5  # gap from which on other multipliers are tried for a better bound
-MULTIPLIERS = 16  # that are tried, at most
+WEAK = 1e-5  # above this gap, other multipliers are tried for a better bound
+MULTIPLIERS = 16  # tried at most
 FACTOR = 1.5  # by which they may differ
-DENSER = 6  # times as many prices, where the bound is still weak
-BEYOND = 4.0  # how many times as far as the grid reaches it is continued, if its end is in use
-FARTHER = 12  # times that it is, before prices are refined
-CONTINUED = 50  # times that a grid is continued before no price is said to meet the budget
+DENSER = 6  # times as many prices if the bound is still weak
+BEYOND = 4.0  # factor by which a grid is extended if its end is in use
+FARTHER = 12  # extensions before prices are refined
+CONTINUED = 50  # extensions before it is concluded that no price meets the budget
 
 
 class RowPrices(NamedTuple):
@@ -57,10 +57,10 @@ class RowPrices(NamedTuple):
     price
         One per row.
     row, other, share
-        The row that draws its price by lot (−1 if none), its other price, and the probability of
-        that one.
+        The row whose price is drawn at random (−1 if none), its other price, and the probability
+        of that one.
     multiplier
-        μ; 0 if everybody is at the cap, and money is left.
+        μ; 0 if every client is at its cap, and money is left.
     """
 
     price: FloatArray
@@ -86,7 +86,7 @@ class Search:
     loss: FloatArray = field(init=False)
 
     def __post_init__(self) -> None:
-        # Where everybody is at the cap even for a fee, it is the fee that sets the scale.
+        # Where every client is at its cap even for a fee, the fee sets the scale.
         scale = np.maximum(np.abs(self.family.top()), np.finfo(float).tiny)[:, None]
         up, down = np.geomspace(1e-5, 1, POSITIVE), -np.geomspace(10, 1e-5, NEGATIVE)
         signed = np.concatenate([down, np.zeros(1), up])
@@ -95,10 +95,10 @@ class Search:
         self.spend, self.loss = self.family.at(self.price)
 
     def _buy(self, budget: float) -> Purchase:
-        """Return the best purchase from the grid, which is continued until it meets the budget.
+        """Return the best purchase from the grid, which is extended until it meets the budget.
 
-        Fees have no limit, nor has a price above 0 a least one. So there are always prices, unless
-        some clients have to be paid and nobody could be charged for it.
+        Fees have no upper limit, and prices above 0 no lower one. So there are always prices,
+        unless some clients have to be paid and no client can be charged for it.
         """
         for _ in range(CONTINUED):
             found = buy(self.spend, self.loss, budget)
@@ -110,7 +110,7 @@ class Search:
                     "value 0 join only if they are paid. Raise the budget above 0."
                 )
             self._add(self._beyond())
-        first = np.argmax(np.isfinite(self.loss), axis=1)  # below, somebody would not join at all
+        first = np.argmax(np.isfinite(self.loss), axis=1)  # below this, some client never joins
         least = float(self.spend[np.arange(self.family.size), first].sum())
         raise NoPriceError(
             f"no posted prices meet a budget of {budget:g} in expectation: the least that they can "
@@ -130,8 +130,8 @@ class Search:
     def _refine(self, found: Purchase, turn: int) -> None:
         """Add prices to the cells beside those in use.
 
-        Where a hull leaves out prices beside the one in use, the other end of that segment may win
-        once it is known as exactly; it has every other turn.
+        Where a hull skips prices next to the one in use, the other end of that segment may win once
+        it is known as precisely; so both ends are refined in turn.
         """
         at = found.chosen.copy()
         if turn % 2:
@@ -151,10 +151,10 @@ class Search:
         )
 
     def densify(self) -> None:
-        """Add prices between all that are not close together.
+        """Add prices between all neighbours that are not close together.
 
         With few types a curve has a bump at each kink, and the best price may lie between two
-        bumps and two points of the grid, of which neither shows it.
+        bumps and two points of the grid, neither of which reveals it.
         """
         left, right = self.price[:, :-1], self.price[:, 1:]
         scale = np.maximum(np.abs(left), np.abs(right))
@@ -174,7 +174,7 @@ class Search:
 
     def post(self, budget: float, refinements: int = REFINEMENTS) -> RowPrices:
         """Return the best prices under a budget, the grid refined around them."""
-        for _ in range(FARTHER):  # as long as a hull needs the largest fee that the grid knows
+        for _ in range(FARTHER):  # as long as a hull uses the largest fee on the grid
             ends = (self._buy(budget).below == 0) & ~self.family.indifferent
             if not (ends & (self.loss[:, 0] > 0)).any():  # nodes without clients have no loss
                 break
@@ -187,16 +187,16 @@ class Search:
         return RowPrices(price, found.row, other, found.share, found.multiplier)
 
     def settled(self, found: RowPrices) -> FloatArray:
-        """Return the prices without the lottery: one in between that costs as much in its place."""
+        """Return the prices with one in between, which costs as much, instead of the lottery."""
         price, row = found.price.copy(), found.row
         if row >= 0:
             price[row] = self._settled(found)[0]
         return price
 
     def needs_lottery(self, found: RowPrices) -> bool:
-        """Tell whether the lottery brings less loss than one price that costs as much.
+        """Return whether the lottery has a smaller loss than one price that costs as much.
 
-        Where a curve is convex it does not, and only joins two neighbours of the grid.
+        Where a curve is convex it does not, and merely connects two neighbours of the grid.
         """
         if found.row < 0:
             return False
@@ -242,14 +242,14 @@ class Search:
         """
         rows = np.arange(self.family.size)
         if not multiplier:
-            return float(self.loss[:, -1].sum())  # everybody is at the cap
+            return float(self.loss[:, -1].sum())  # every client is at its cap
         reciprocal = 1 / multiplier
         value = self.loss + multiplier * self.spend
         at = np.argmin(value, axis=1)
         best = value[rows, at]
         centre = self.price[rows, at]
         low, high = self.family.range(reciprocal)
-        # A hair's breadth wider: where both are one price, it is not on the grid.
+        # Slightly wider: if both are the same price, it is not on the grid.
         low = low - HAIR * np.abs(low)
         high = high + HAIR * np.where(np.isfinite(high), np.abs(high), 0.0)
         bound = best.copy()
@@ -258,7 +258,7 @@ class Search:
         if open_.any():
             # Rows with types without value have prices above 0 only, where the spend is positive
             # and the loss rises towards 0. For others the tail's bound grows like √|P|: the cells
-            # go on down to where it is good enough.
+            # continue down to where it is good enough.
             some = self.family.indifferent
             tail = np.where(some, self.loss[:, 0], self.family.tail(bottom, reciprocal))
             more = ~some & open_ & (tail > 0) & (tail < best)
@@ -290,7 +290,7 @@ class Search:
             tail = np.where(tail > 0, tail, -np.inf)
             lowest, between = np.maximum(lowest, tail), np.maximum(between, tail)
             done = lowest >= (best - TOLERANCE * self.loss[rows, at])[who]
-            done |= cells[who] > most  # where the grid has missed the best price, none is enough
+            done |= cells[who] > most  # if the grid missed the best price, none suffices
             np.minimum.at(bound, who[done], between[done])
             left, right, who = left[~done], right[~done], who[~done]
             # Fees may lie many orders of magnitude apart.

@@ -1,24 +1,25 @@
-r"""Who would refuse its price, and the best prices that nobody refuses.
+r"""Which clients would refuse their price, and the best prices that nobody refuses.
 
 Symbols: q level, x = 1/q, P price, c cost, τ cost exponent, v value, k impact, X = Σ k x,
 D_n and g_n the losses above the optimum of the model trained without client n, and of its own.
 
 A client that takes part has the utility P q − c q^τ − v (X − Σ k + β/R). At the price of an
-interior level, payment less cost is (τ−1) c q^τ − v k x. What it compares this with must be said:
+interior level, payment minus cost is (τ−1) c q^τ − v k x. What it compares this with must be
+specified:
 
 ======= ================================================== ===================================
 outside what a client that refuses does and has            it takes part if
 ======= ================================================== ===================================
-free    it joins unpaid, as often as suits it              P ≥ 0
+free    it joins unpaid, at its best level                 P ≥ 0
 stay    it stays out, and gets the model trained without   (τ−1) c q^τ − 2 v k x ≥ −v (k + D_n)
         it, the others joining as often as before
 nothing it stays out, and keeps its own model              (τ−1) c q^τ − v k x ≥
                                                            v (X − Σ k + β/R − g_n)
 ======= ================================================== ===================================
 
-Each left-hand side rises with q, so that every one of them is a floor on the level, and floors are
-what the solver knows. A client whose floor would lie above its cap joins at the cap and is paid
-what it lacks on top: there, a price above P(q) changes no level. In the last row the floors rise
+Each left-hand side rises with q, so that every one of them is a floor on the level, and the
+solver handles floors. A client whose floor would lie above its cap joins at the cap and is paid the
+difference on top: there, a price above P(q) changes no level. In the last row the floors rise
 with X, and X with the floors. Beginning with the X of the prices without this constraint, both are
 computed in turn; no point that satisfies all constraints has a smaller X than any of those on the
 way, so that the limit is the optimum, and if the budget does not suffice on the way, there is none.
@@ -50,12 +51,12 @@ if TYPE_CHECKING:
 __all__ = ["Outside", "Refusals", "refusals"]
 
 TOLERANCE = 1e-9  # relative to the terms of a utility
-SETTLED = 1e-13  # relative change of X at which floors and X fit each other
+SETTLED = 1e-13  # relative change of X at which floors and X are consistent
 MOST_ITERATIONS = 1000
 
 
 class Outside(StrEnum):
-    """What a client does that refuses its price.
+    """What a client does if it refuses its price.
 
     FREE: it joins unpaid. STAY: it stays out and gets the model trained without it. NOTHING: it
     stays out and keeps the model that it trained on its own data.
@@ -75,15 +76,15 @@ class Refusals:
     outcome
         The outcome in question.
     outside
-        What a client does that refuses.
+        What a client does if it refuses.
     advantage
-        The utility of taking part less that of refusing, all others taking part, shape (N,).
+        The utility of taking part minus that of refusing, all others taking part, shape (N,).
     refuses
         Which clients would refuse, shape (N,).
     respected
         The optimum among all prices that nobody refuses; infeasible if the budget does not suffice
-        for that. The `level_min` of its clients are the floors that this takes. Its `least_budget`
-        is not computed for "nothing", and −inf.
+        for that. The `level_min` of its clients are the floors that this requires. Its
+        `least_budget` is −inf for "nothing", where it is not computed.
     """
 
     outcome: Outcome
@@ -100,9 +101,9 @@ class Refusals:
 
     @cached_property
     def loss_increase(self) -> float:
-        """The relative increase of the expected loss that respecting the refusals costs.
+        """The relative increase of the expected loss caused by respecting the refusals.
 
-        Infinite if no prices do, or if there was no loss before.
+        Infinite if no prices respect them, or if there was no loss before.
         """
         if self.respected.status is Status.INFEASIBLE:
             return np.inf
@@ -112,7 +113,7 @@ class Refusals:
         return after / before - 1
 
     def summary(self) -> dict[str, Any]:
-        """Return the refusals in a few plain numbers, by name."""
+        """Return the key numbers of the refusals, by name."""
         return {
             "outside": self.outside.value,
             "refuse": int(self.refuses.sum()),
@@ -153,12 +154,12 @@ def refusals(
     outcome
         Prices and levels, of any scheme that posts prices.
     outside
-        What a client does that refuses: "free" (joins unpaid), "stay" (stays out, and gets the
+        What a client does if it refuses: "free" (joins unpaid), "stay" (stays out, and gets the
         model trained without it) or "nothing" (stays out, and keeps its own model).
     without
         For "stay": D_n ≥ 0, shape (N,) or a scalar, by how much the loss of the best model without
-        client n's data exceeds the optimum. By default 0, which tempts the most: nobody else would
-        refuse at any other D_n.
+        client n's data exceeds the optimum. By default 0, which tempts the most: at any other
+        D_n, no further client would refuse.
     own
         For "nothing": g_n ≥ 0, shape (N,) or a scalar, by how much the loss of client n's own model
         on all clients' data exceeds the optimum. It has no default.
@@ -184,11 +185,11 @@ def refusals(
         ) from None
     if not outcome.posts_prices:
         raise InputError(
-            f"`outcome` must be of a scheme that posts prices; {outcome.scheme!r} asks nobody."
+            f"`outcome` must be of a scheme that posts prices; {outcome.scheme!r} does not."
         )
     if not np.isfinite(outcome.expected_loss):
         raise InputError(
-            "`outcome` must let every client join that has an impact: its loss is infinite."
+            "`outcome` must let every client with an impact join: its loss is infinite."
         )
     losses = _outside_losses(outcome.game, option, without, own)
     advantage, scale = _advantage(outcome, option, losses)
@@ -210,7 +211,7 @@ def _outside_losses(
     given = {"without": without, "own": own}
     for name, losses in given.items():
         if losses is not None and name != wanted:
-            raise InputError(f"`{name}` plays no part with outside={option.value!r}; leave it out.")
+            raise InputError(f"`{name}` is not used with outside={option.value!r}; leave it out.")
     if option is Outside.NOTHING and own is None:
         raise InputError(
             "outside='nothing' needs `own`: by how much the loss of each client's own model "
@@ -238,7 +239,7 @@ def _outside_losses(
 def _advantage(
     outcome: Outcome, option: Outside, losses: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the utility of taking part less that of refusing, and the size of its terms."""
+    """Return the utility of taking part minus that of refusing, and the size of its terms."""
     game, q = outcome.game, outcome.levels
     c, v, k, tau = game.clients.cost, game.clients.value, game.impact, game.cost_exponent
 
@@ -247,7 +248,7 @@ def _advantage(
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(v * k > 0, v * k * (1 - levels) / levels, 0.0)
 
-    # What all others contribute to the loss is the same for both, unless it is not their model.
+    # The others' part of the loss is the same for both, unless the client keeps its own model.
     if option is Outside.NOTHING:
         inside = v * (random_loss(k, q) + game.bound.beta / game.bound.rounds)
         alone = v * losses
@@ -264,7 +265,7 @@ def _respected(game: Game, option: Outside, losses: FloatArray) -> Outcome:
     """Return the optimum among the prices that nobody refuses."""
     if option is not Outside.NOTHING:
         found = _with_floors(game, *_floors(game, option, losses))
-        if option is Outside.FREE:  # what is below 0 is rounding error
+        if option is Outside.FREE:  # below 0 is rounding error
             prices, least = np.maximum(found.prices, 0.0), max(found.least_budget, 0.0)
             found = replace(found, prices=prices, least_budget=least)
         return found
@@ -281,7 +282,7 @@ def _respected(game: Game, option: Outside, losses: FloatArray) -> Outcome:
 def _floors(
     game: Game, option: Outside, losses: FloatArray, total: float = 0.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the levels that clients must have at least, and what they lack at the cap, in money.
+    """Return the least levels of clients, and how much money they lack at the cap.
 
     `total` is X, which matters for "nothing" only.
     """
@@ -290,7 +291,7 @@ def _floors(
     if option is Outside.FREE:
         unpaid = best_response(game, 0.0)
         lacking = np.where(unpaid == cap, -price_at(cap, c, v * k, tau) * cap, 0.0)
-        # Rounded down, so that rounding error does not ask for money that a budget of 0 lacks.
+        # Rounded down, so that rounding error does not require money that a budget of 0 lacks.
         floor = np.where(unpaid == cap, cap, unpaid * (1 - 2.0**-50))
     else:
         if option is Outside.STAY:
@@ -299,7 +300,7 @@ def _floors(
             times, least = 1.0, v * (total - k.sum() + game.bound.beta / game.bound.rounds - losses)
         floor = _level_worth(least, (tau - 1) * c, times * v * k, tau, cap)
         lacking = least - ((tau - 1) * c * cap**tau - times * v * k / cap)
-    # Who has no impact and no floor of its own is not asked for anything.
+    # A client without impact and without its own floor needs no level.
     asked = (k > 0) | (clients.level_min > 0)
     floor = np.where(asked, np.maximum(floor, clients.level_min), 0.0)
     return floor, np.where(asked, np.maximum(lacking, 0.0), 0.0)
@@ -314,7 +315,7 @@ def _level_worth(
     monotonically to the root, and never lets the level fall below it.
     """
     x = 1 / cap
-    reached = (harm > 0) | (least > 0)  # else it does at every level
+    reached = (harm > 0) | (least > 0)  # otherwise it is reached at every level
     for _ in range(200):
         bought = cost * x**-tau
         step = (bought - harm * x - least) / (tau * bought / x + harm)
@@ -326,7 +327,7 @@ def _level_worth(
 
 
 def _with_floors(game: Game, floor: FloatArray, lacking: FloatArray) -> Outcome:
-    """Return the equilibrium with these floors, and with what clients lack at the cap on top."""
+    """Return the equilibrium with these floors, plus what clients lack at the cap."""
     raised = replace(game, clients=replace(game.clients, level_min=floor))
     on_top = float(lacking.sum())
     found = solve(replace(raised, budget=game.budget - on_top))

@@ -1,6 +1,6 @@
-"""What a server makes of each report.
+"""The outcome of each report.
 
-Each report is a game of its own, in which one client has another cost and value. Under the
+Each report defines a game in which one client has another cost and value. Under the
 equilibrium each game is one scalar root, and many are solved at once (see
 `fedprice.pricing.equilibrium` for symbols and equations); other schemes price one game after the
 other.
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 __all__ = ["ReportSearch", "Told", "equilibria", "held"]
 
 COSTS, VALUES = 9, 4  # reports per client that are tried at once
-ZOOMS = 4  # times that the search goes on around the best report so far
+ZOOMS = 4  # times that the search is refined around the best report so far
 CELLS = 1 << 17  # clients times games that are solved at once: they stay in the cache
 MOST_STEPS = 500
 ROUNDING = 1e-13  # of a sum of payments, relative to the sum of their absolute values
-LARGEST_STEP = 3.0  # in log u: the spend may be nearly flat where a search begins
+LARGEST_STEP = 3.0  # in log u: the spend may be nearly flat where a search starts
 
 
 class Told(NamedTuple):
-    """Reports, and what comes of each, all of one shape; an infeasible report has utility −inf."""
+    """Reports and their results, all of one shape; an infeasible report has utility −inf."""
 
     cost: FloatArray
     value: FloatArray
@@ -44,11 +44,11 @@ class Told(NamedTuple):
 
 
 class _Solved(NamedTuple):
-    """What comes of reports, one entry each: the liar's level and price, and the whole of it."""
+    """The results of reports, one entry each: the liar's level and price, and the totals."""
 
     level: FloatArray
     price: FloatArray
-    held: BoolArray  # to the level; else the liar joins as often as suits it
+    held: BoolArray  # to the level; otherwise the liar chooses its best level
     spend: FloatArray
     loss: FloatArray
     feasible: BoolArray
@@ -57,8 +57,8 @@ class _Solved(NamedTuple):
 def held(outcome: Outcome, *, committed: bool) -> BoolArray:
     """Return which clients are held to their levels, shape (N,).
 
-    A contract holds whoever it buys, and nobody else. At a price, clients are held if they commit
-    to the level that their report implies. On a tariff, the level says what is paid.
+    A contract binds the clients that it buys, and no others. At a price, clients are held if they
+    commit to the level that their report implies. On a tariff, the level says what is paid.
     """
     if outcome.bought is not None:
         return outcome.bought
@@ -67,7 +67,7 @@ def held(outcome: Outcome, *, committed: bool) -> BoolArray:
 
 @dataclass(frozen=True)
 class ReportSearch:
-    """Looks for the best report of each client, the others telling the truth.
+    """Searches for the best report of each client while the others tell the truth.
 
     Without a scheme the server prices by the equilibrium.
     """
@@ -105,7 +105,7 @@ class ReportSearch:
         return best
 
     def tell(self, who: IntArray, cost: FloatArray, value: FloatArray) -> Told:
-        """Return what comes of reports, shape (…, W), of the clients `who`, shape (W,)."""
+        """Return the results of reports, shape (…, W), of the clients `who`, shape (W,)."""
         liar = np.broadcast_to(who, cost.shape).ravel()
         game, size = self.truth.game, max(1, CELLS // len(self.truth.levels))
         parts = [slice(i, i + size) for i in range(0, liar.size, size)]
@@ -129,7 +129,7 @@ class ReportSearch:
         return Told(*(field.reshape(cost.shape) for field in fields))
 
     def _one_by_one(self, liar: IntArray, cost: FloatArray, value: FloatArray) -> _Solved:
-        """Return what the scheme makes of each report, one game per entry."""
+        """Return the scheme's outcome of each report, one game per entry."""
         assert self.scheme is not None
         game = self.truth.game
         rows = []
@@ -149,7 +149,7 @@ class ReportSearch:
         return _Solved(level, price, holds, spend, loss, feasible)
 
     def _solved(self, liar: IntArray, cost: FloatArray, value: FloatArray) -> _Solved:
-        """Return what the equilibrium makes of each report, one game per entry."""
+        """Return the equilibrium of each report, one game per entry."""
         game = self.truth.game
         clients, tau, k = game.clients, game.cost_exponent, game.impact
         rows = np.arange(liar.size)
@@ -209,7 +209,7 @@ def equilibria(
         return levels, slope * (reference + u) / (tau + 1)
 
     least, size = paid(np.broadcast_to(floor, cost.shape))
-    # Levels near 0 can be bought, a level of 0 cannot; a client with a value pays for low levels.
+    # Levels near 0 can be bought, but not 0 itself; a client with a value pays for low levels.
     exact = BUDGET_TOLERANCE * (size + abs(budget))
     enough = budget > least if free.any() else budget >= least - exact
     feasible = np.asarray((reference > 0) | enough)
@@ -231,7 +231,7 @@ def equilibria(
             break
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = z - np.clip(excess / (slope * np.exp(z)), -LARGEST_STEP, LARGEST_STEP)
-        # A halving now and then ends what Newton's iteration, caught between two kinks, would not.
+        # Occasional bisection ends searches in which Newton's iteration cycles between two kinks.
         helps = (newton > low) & (newton < high) & (step % 8 < 7)
         z = np.where(done, z, np.where(helps, newton, (low + high) / 2))
     levels[slack] = most

@@ -46,7 +46,7 @@ NO_COST, ANY_COST = 1e-9, 1e6  # relative to the cost that prices would pay for 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Revealed:
-    """What the clients' answers tell of their costs and values, one entry per client.
+    """What the clients' answers reveal about their costs and values, one entry per client.
 
     Attributes
     ----------
@@ -55,8 +55,8 @@ class Revealed:
     cost, value
         The estimates; NaN for a client that is not identified.
     covariance
-        Of the estimates, shape (N, 2, 2). NaN where nothing tells the error: two answers without a
-        stated one.
+        The covariance of the estimates, shape (N, 2, 2). NaN where the error is unknown: with two
+        answers without a stated one.
     quantile
         Half of a 95 % interval is this many standard errors: the normal quantile where the errors
         of levels are stated, Student's where they are estimated from the residuals.
@@ -108,7 +108,7 @@ class Revealed:
         return as_pandas(self.to_frame())
 
     def beliefs(self, samples: int = 64) -> Beliefs:
-        """Return what is left uncertain of the clients that are identified, as beliefs by client.
+        """Return the remaining uncertainty about the identified clients, as beliefs by client.
 
         The samples are equally likely points of a low-discrepancy sequence: values are normal,
         truncated at 0, and the logarithm of cost is normal given the value. A client whose error is
@@ -119,7 +119,7 @@ class Revealed:
         from fedprice.beliefs.beliefs import Beliefs
 
         if not self.identified.any():
-            raise InputError("no client is identified, so that nothing can be believed of any.")
+            raise InputError("no client is identified, so there are no beliefs.")
         count = np.arange(samples)
         first = (count + 0.5) / samples
         second = (0.5 + count * (np.sqrt(5) - 1) / 2) % 1
@@ -129,7 +129,7 @@ class Revealed:
             (cost_var, shared), (_, value_var) = self.covariance[n]
             if cost_var > 0:
                 std = np.sqrt(value_var)
-                below = ndtr(-value / std)  # the probability that truncation takes away
+                below = ndtr(-value / std)  # the probability mass that truncation removes
                 values = np.maximum(value + std * ndtri(below + (1 - below) * first), 0.0)
                 slope = shared / value_var / cost  # of log cost on value
                 rest = np.sqrt(max(cost_var / cost**2 - slope**2 * value_var, 0.0))
@@ -149,9 +149,9 @@ def reveal(answers: Any, *, cost_exponent: float = 2.0) -> Revealed:
         A dataframe with one row per answer: `client_id`, `impact` (k at the time), `price` and
         `level`; or `heads` and `rounds`, the coins that were observed, instead of the level. The
         error of a level is its `level_std` if that is given, binomial if `rounds` is, and otherwise
-        estimated from the residuals of three or more answers, the same for all of a client's. Of a
-        tariff, the price of the block that the level lies in counts (see `marginal_prices`).
-        Optional is `level_max`, 1 by default. Only answers strictly between 0 and it tell.
+        estimated from the residuals of three or more answers, the same for all of a client's. For a
+        tariff, give the price of the block that the level lies in (see `marginal_prices`).
+        `level_max` is optional, and 1 by default. Only answers strictly in between are informative.
     cost_exponent
         τ > 1.
 
@@ -193,7 +193,7 @@ def reveal(answers: Any, *, cost_exponent: float = 2.0) -> Revealed:
     estimates, spread = np.full((len(ids), 2), np.nan), np.full((len(ids), 2, 2), np.nan)
     most = np.full(len(ids), np.nan)
     size = found[:, 0] / problem.largest_cost
-    # Where levels hardly move with the price, cost and value may both be as large as one likes.
+    # Where levels hardly change with the price, cost and value may both be arbitrarily large.
     with np.errstate(invalid="ignore"):
         vague = quantile * np.sqrt(covariance[:, 0, 0]) >= found[:, 0]
     poor = vague | (size >= ANY_COST)
@@ -201,9 +201,9 @@ def reveal(answers: Any, *, cost_exponent: float = 2.0) -> Revealed:
         if falls and (none or any_):
             reasons[n] = "its level falls as the price rises, which no cost explains; ask it again"
         elif none:
-            reasons[n] = "its cost cannot be told from 0; offer higher prices too"
+            reasons[n] = "its cost cannot be distinguished from 0; offer higher prices too"
         elif any_:
-            reasons[n] = "its level moves no more than its error; offer prices further apart"
+            reasons[n] = "its level varies no more than its error; offer prices further apart"
     real = np.array([reasons[n] == "" for n in kept], bool)
     estimates[kept[real]], spread[kept[real]] = found[real], covariance[real]
     most[kept[real]] = quantile[real]
@@ -262,7 +262,7 @@ class _Answers:
         if ("level" in names) == ("heads" in names):
             raise InputError("give either a column 'level' or a column 'heads', one of the two.")
         if "heads" in names and "rounds" not in names:
-            raise InputError("a column 'heads' needs a column 'rounds': of how many coins.")
+            raise InputError("a column 'heads' needs a column 'rounds', the number of coins.")
         if "level_std" in names and "rounds" in names:
             raise InputError("give either a column 'level_std' or 'rounds', one of the two.")
         if not frame.height:
@@ -309,7 +309,7 @@ class _Answers:
 
 
 def _reasons(table: _Answers, inside: BoolArray) -> list[str]:
-    """Say why each client's answers cannot identify it, and what to offer; "" if they can."""
+    """Return why each client's answers cannot identify it, and what to offer; "" if they can."""
     count = len(table.ids)
 
     def clients(answers: BoolArray) -> IntArray:
@@ -320,7 +320,7 @@ def _reasons(table: _Answers, inside: BoolArray) -> list[str]:
     distinct = np.bincount(np.unique(offers, axis=0)[:, 0].astype(np.int64), minlength=count)
     matters, joined = clients(table.impact > 0), clients(table.level > 0)
     cases = (
-        (matters == 0, "its impact is 0, so that its value moves no answer"),
+        (matters == 0, "its impact is 0, so that its value affects no answer"),
         (joined == 0, "stayed away at every price; offer higher prices"),
         (told == 0, "at its largest level at every price; offer lower prices"),
         (told == 1, "one answer below its largest level; offer another, lower price"),
@@ -378,7 +378,7 @@ class _Problem:
         return np.bincount(self.at, np.asarray(terms, float), self.count).astype(np.float64)
 
     def levels(self, types: FloatArray) -> FloatArray:
-        """Return q(P; c, v), which no cap cuts off."""
+        """Return q(P; c, v), without a cap."""
         cost, value = types[self.at].T
         with np.errstate(all="ignore"):
             return best_level(self.price, cost, value * self.impact, self.tau, np.inf)
@@ -424,7 +424,7 @@ class _Problem:
         """Return the types (c, v) that fit best, shape (count, 2)."""
         by_type, _ = self.slopes(np.zeros((self.count, 2)), self.level)
         types = self.least_squares(by_type, self.price, self.sigma**-2.0)
-        least = NO_COST * self.largest_cost  # without a cost no level is defined
+        least = NO_COST * self.largest_cost  # with a cost of 0, no level is defined
         types[:, 0] = np.maximum(types[:, 0], least)
         misfit, share = self.misfit(types), np.ones(self.count)
         for _ in range(MOST_STEPS):

@@ -3,11 +3,11 @@
 Prices that are posted all at once meet the budget in expectation. Posted one after another, each
 price is made for the money that is left: client n gets the price that it would have if the rest of
 the money went to n and all clients after it, and never a price that could cost more than is left.
-The largest impact comes first, because its answer is the one worth knowing when the others are
-priced.
+The largest impact comes first, because its answer is the most useful one to know when the others
+are priced.
 
-What one client answers moves only the prices of clients after it, never its own. So for each client
-this is a lottery over prices, and the certificate of posted prices bounds this as well.
+What one client answers affects only the prices of clients after it, never its own. So for each
+client this is a lottery over prices, and the certificate of posted prices bounds this as well.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Sequential:
         if posted.separate:
             raise InputError(
                 "prices from the other clients' reports are not posted in turn: through the money "
-                "that is left, a report would reach its own price."
+                "that is left, a report would affect its own price."
             )
         if posted.budget < 0:
             raise InputError(
@@ -129,7 +129,7 @@ class Sequential:
         Parameters
         ----------
         turn
-            Its place in `order`, from 0.
+            Its position in `order`, from 0.
         money
             What is left of the budget.
         """

@@ -2,8 +2,8 @@
 
 The spend is a sum of independent payments, one per client, and each payment has one value per type.
 So the distribution of the spend is the convolution of theirs: all sums one by one as long as they
-are few, and from there on by fast Fourier transform on a grid of sums. A payment between two points
-of the grid is split between them such that its mean stays. For many clients the spend counts as
+are few, and otherwise by fast Fourier transform on a grid of sums. A payment between two points of
+the grid is split between them so that its mean is preserved. For many clients the spend counts as
 normally distributed.
 """
 
@@ -26,8 +26,8 @@ __all__ = ["SAME", "NormalSpend", "Sums", "spending"]
 
 EXACT = 1 << 16  # sums that are computed one by one
 POINTS = 1 << 15  # of the grid of sums
-MOST_CLIENTS = 1024  # whose payments are computed one by one
-MOST = 1 << 24  # of them, over all clients, types and blocks
+MOST_CLIENTS = 1024  # with more, the spend counts as normally distributed
+MOST = 1 << 24  # payments in total, over all clients, types and blocks
 SAME = 1e-9  # relative: sums this close to the budget do not exceed it
 
 
@@ -138,7 +138,7 @@ def spending(
     moments
         What is expected, from which the normal distribution follows.
     lottery
-        Who draws its price by lot, if anybody does.
+        The client whose price is drawn at random, if there is one.
     value
         The clients' values where they are known, shape (N,); else those of their types.
     """

@@ -1,4 +1,4 @@
-"""Tails of tariffs: levels for clients that are more expensive than anybody believed.
+"""Tails of tariffs: levels for clients that are more expensive than all beliefs.
 
 Symbols: q level, c cost, τ cost exponent, v value, k impact, T payment.
 
@@ -9,7 +9,7 @@ and part of it for levels below.
 
 The fee changes no choice of a believed type on a menu. It is paid for every level that such a type
 would choose, and less is paid for lower ones, which would suit the type less well even if they were
-paid alike. So the tail costs exactly the fee.
+paid the same. So the tail costs exactly the fee.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["tail_fee", "with_tail"]
 
 SHARE = 1e-3  # of what is spent, for the fees of all clients together
-BEYOND = 1e6  # times the highest believed cost that a list of levels goes on to pay for
+BEYOND = 1e6  # multiple of the highest believed cost up to which a list of levels pays
 ROWS = 16  # of the tail of such a list
 LOWEST = 2.0**-30  # the lowest level of a tail: levels are signed in units of 2⁻³²
 

@@ -53,7 +53,7 @@ app.add_typer(data, name="data")
 app.add_typer(ledger, name="ledger")
 app.add_typer(flower, name="flower")
 
-# The base of what typer raises for a wrong command line; newer releases bring a click of their own.
+# The base class of typer's command-line errors; newer releases bundle their own copy of click.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
@@ -71,14 +71,14 @@ def fedprice(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Price participation in federated learning: whom to pay what, exactly, with a proof."""
+    """Price participation in federated learning: what to pay each client, proven optimal."""
 
 
 def run() -> int:
     """Run the command line and return its exit code; every error is one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without α still gets its answer
+            stream.reconfigure(errors="replace")  # for terminals that cannot show α
     try:
         code = app(prog_name="fedprice", standalone_mode=False)
         sys.stdout.flush()
@@ -93,7 +93,7 @@ def run() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         quiet = isinstance(error, BrokenPipeError)
         return _fail("" if quiet else f"cannot write the result: {error.strerror or error}.", 1)
-    if code == STOPPED:  # typer keeps the interrupt to itself
+    if code == STOPPED:  # typer turns an interrupt into this code
         return _fail("stopped.", STOPPED)
     return int(code or 0)
 

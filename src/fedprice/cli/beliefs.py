@@ -1,4 +1,4 @@
-"""Beliefs about costs and values on the command line, and the form of what is posted by them."""
+"""The command-line options for beliefs about costs and values, and for the form of the offers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TYPES = (
 
 
 class Form(StrEnum):
-    """What is posted."""
+    """The form of the offers."""
 
     PRICE = "price"
     BLOCKS = "blocks"
@@ -51,7 +51,7 @@ FormName = Annotated[
 ]
 Blocks = Annotated[
     int | None,
-    typer.Option(min=1, max=48, help="How many blocks, with --form blocks: 4 by default."),
+    typer.Option(min=1, max=48, help="Number of blocks with --form blocks; 4 by default."),
 ]
 MeanCost = Annotated[
     float | None, typer.Option("--cost", help="The mean cost, with --beliefs exponential.")
@@ -62,7 +62,7 @@ MeanValue = Annotated[
 
 
 def read_beliefs(given: str, cost: float | None, value: float | None, form: Form) -> Beliefs:
-    """Return the beliefs of a file, or exponential ones."""
+    """Return the beliefs in a file, or exponential ones."""
     from fedprice.beliefs.beliefs import Beliefs
 
     if given != EXPONENTIAL:

@@ -46,13 +46,13 @@ def calibrate(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", help="The most repeats of a search; 80 by default.")
+        int | None, typer.Option(metavar="N", help="Most repeats in a search; 80 by default.")
     ] = None,
     clients: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV or Parquet with the columns client_id, cost, value: where all values are "
+            help="CSV or Parquet with the columns client_id, cost, value. If all values are "
             "equal, payments do not depend on α, and the search stops early.",
         ),
     ] = None,
@@ -60,23 +60,25 @@ def calibrate(
         int | None,
         typer.Option(
             min=2,
-            help="Instead of a search: runs of each pilot; 10 with --levels or --checkpoints.",
+            help="Fixed number of runs per pilot, instead of a search; 10 by default with --levels "
+            "or --checkpoints.",
         ),
     ] = None,
     levels: Annotated[
         str | None,
         typer.Option(
             metavar="Q,Q,…",
-            help="Instead of a search: the levels of the pilots, at least two; with --repeats or "
-            "--checkpoints 0.1,0.3, the second one higher for fewer than ten clients.",
+            help="Fixed levels of the pilots, at least two, instead of a search. With --repeats or "
+            "--checkpoints the default is 0.1,0.3, with a higher second level for fewer than ten "
+            "clients.",
         ),
     ] = None,
     checkpoints: Annotated[
         str | None,
         typer.Option(
             metavar="R,R,…",
-            help="Instead of a search: rounds after which pilots are compared; 20,30,50 with "
-            "--repeats or --levels.",
+            help="Fixed rounds after which pilots are compared, instead of a search; 20,30,50 by "
+            "default with --repeats or --levels.",
         ),
     ] = None,
     max_weight: Annotated[
@@ -102,11 +104,12 @@ def calibrate(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Measure α with its interval, β and the clients' norms by pilots.
+    """Measure α with its interval, β and the clients' norms in pilot runs.
 
-    Pilots are searched for: levels and checkpoints by scouts, repeats until the interval of α is
-    narrow enough or the limit is reached. A .json file holds the whole calibration, which `price`,
-    `compare`, `frontier` and `simulate` take; a .csv or .parquet file holds the clients.
+    By default the pilots are searched for: short scouting runs choose levels and checkpoints, and
+    pilots are repeated until the interval of α is narrow enough or the limit is reached. A .json
+    file holds the whole calibration, which `price`, `compare`, `frontier` and `simulate` accept; a
+    .csv or .parquet file holds the clients.
     """
     from fedprice.calibration.search import LIMIT, WIDTH, check_search
 
@@ -156,7 +159,7 @@ def _screen(measured: Calibration, task: Task) -> RenderableType:
     from fedprice.learning import LogisticRegression
     from fedprice.learning.theory import theory_constants
 
-    # The least loss of other tasks is not known, and so neither is β.
+    # The minimum of the loss, and with it β, is unknown for other tasks.
     convex = isinstance(task, LogisticRegression)
     pairs = [("clients", f"{len(measured.ids)}, with {number(measured.samples.sum())} samples")]
     for norms, fit in (("gradient norms", measured.gradients), ("update norms", measured.updates)):

@@ -76,7 +76,7 @@ def compare(
         str | None,
         typer.Option(
             metavar=SOURCE,
-            help="Also compare with a posted price, blocks, tariff and menu by these beliefs. "
+            help="Also compare with a posted price, blocks, tariff and menu for these beliefs. "
             f"{TYPES}.",
         ),
     ] = None,
@@ -101,7 +101,7 @@ def compare(
         ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help=f"With --train: runs of each scheme; {SEEDS}.")
+        int | None, typer.Option(min=1, help=f"With --train: runs per scheme; {SEEDS} by default.")
     ] = None,
     aggregator: AggregatorName = None,
     server_step: Annotated[
@@ -149,7 +149,7 @@ def compare(
             what = find_what(train_, given)
             manner.check(schemes)
             kept = stack.enter_context(kept_in(work))
-            if pilots:  # a broken table is named before the pilots
+            if pilots:  # report a broken table before the pilots run
                 terms = read_terms(clients, what.task.ids, what.task.samples, what.name)
             if alpha is None:
                 values = None if terms is None else terms.value
@@ -204,7 +204,7 @@ def compare(
 
 
 def _refuse(given: WhatOptions, only: dict[str, object]) -> None:
-    """Refuse what only training uses."""
+    """Refuse options that only training uses."""
     unused = [option for option, *_ in given.given()]
     unused += [name for name, one in only.items() if one is not None]
     if unused:
@@ -212,7 +212,7 @@ def _refuse(given: WhatOptions, only: dict[str, object]) -> None:
 
 
 def _of_the_task(game: Game, path: Path, what: What) -> Game:
-    """Return the game with its clients in the order of the task; they must be the same."""
+    """Return the game with its clients in the order of the task, which must have the same ones."""
     clients = in_order(path, game.clients, what.task.ids, what.name)
     differ = ~np.isclose(clients.weight, what.task.weight, rtol=1e-6, atol=0)
     if differ.any():

@@ -2,8 +2,8 @@
 
 Data goes to stdout, all else to stderr. Exit codes: 0 done, 1 stdout could not be written, 2 bad
 input, 3 infeasible, 4 does not verify, 5 a ledger refused or could not be written, 6 training
-diverged, 7 a deployment or a run on Flower failed, 8 a run was finished before, 9 nobody delivered,
-130 stopped. Each error class has its own (`FedpriceError.exit_code`).
+diverged, 7 a deployment or a run on Flower failed, 8 the run had already finished, 9 nobody
+delivered, 130 stopped. Each error class has its own (`FedpriceError.exit_code`).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 class FinishedError(FedpriceError):
-    """The run was finished before: there is nothing to do, and no new result."""
+    """The run had already finished: there is nothing to do, and no new result."""
 
     exit_code = 8
 
 
 class StoppedError(FedpriceError):
-    """Stopped by the user, with something to say about it."""
+    """The user stopped the command; the message says what was kept."""
 
     exit_code = STOPPED
 
@@ -70,14 +70,14 @@ def stderr() -> Console:
 
 
 def show_warnings(lines: Iterable[str]) -> None:
-    """Print what to know before results are used, where it is in the way of no data."""
+    """Print warnings on stderr, where they do not mix with the data on stdout."""
     for line in lines:
         stderr().print(f"warning: {line}", markup=False)
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """Where results go. Made before the work, it refuses what could not be written after it."""
+    """Where results go. Create it before the work: it refuses files that could not be written."""
 
     output: Path | None = None
     plot: Path | None = None
@@ -99,7 +99,7 @@ class Delivery:
         to_screen: Callable[[], RenderableType],
         to_figure: Callable[[], Figure] | None = None,
     ) -> None:
-        """Write the files, all of them whole or none, then print."""
+        """Write all of the files or none, then print."""
         with ExitStack() as stack:
             if self.plot is not None and to_figure is not None:
                 part = stack.enter_context(whole_file(self.plot))

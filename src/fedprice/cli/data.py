@@ -1,4 +1,4 @@
-"""`fedprice data`: get data sets, and look at how their samples are spread over clients."""
+"""`fedprice data`: download data sets, and show how their samples are spread over clients."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["data"]
 
-data = typer.Typer(no_args_is_help=True, help="Get data sets, and look at who has which samples.")
+data = typer.Typer(no_args_is_help=True, help="Get data sets, and show which samples clients have.")
 
 
 @data.command()
 def get(
     name: Annotated[str, typer.Argument(metavar="mnist|emnist", help="Which data set.")],
 ) -> None:
-    """Download a data set into the cache, checked by its checksums; print its path."""
+    """Download a data set into the cache, verify its checksums, and print its path."""
     from fedprice.data.sources import fetch
 
     console = stderr()

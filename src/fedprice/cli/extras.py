@@ -1,4 +1,4 @@
-"""`require_extras`: what a command needs is looked for before it works, not minutes later."""
+"""`require_extras`: check for optional packages before a command starts, not minutes later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["extras_of_schemes", "require_extras"]
 
-# What each extra of pyproject.toml brings, as it is imported.
+# The modules that each extra of pyproject.toml installs, by the names they are imported with.
 MODULES = {
     "digits": ("sklearn",),
     "flower": ("flwr", "sqlalchemy", "alembic", "cryptography"),
@@ -27,7 +27,7 @@ MODULES = {
 
 
 def require_extras(*extras: str) -> None:
-    """Refuse to begin if a module of these extras is missing; the line installs all that are.
+    """Raise an error if a module of these extras is missing; it names the line that installs them.
 
     Examples
     --------

@@ -47,9 +47,9 @@ Rounds = Annotated[
 ]
 Run = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="The run's name; by default the app's setting, or its own."),
+    typer.Option(metavar="NAME", help="Name of the run; by default the app's setting or name."),
 ]
-Timeout = Annotated[float, typer.Option(min=1, help="The most seconds the run may take.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Maximum duration of the run, in seconds.")]
 
 
 def _app(
@@ -77,7 +77,7 @@ def _is_finished(app: FlowerApp) -> bool:
     try:
         ledger = Ledger(app.ledger, create=False)
     except FedpriceError:
-        return False  # there is none yet, or the run will say what is wrong with it
+        return False  # there is no ledger yet, or the run will report what is wrong with it
     try:
         return is_finished(ledger, app.run)
     finally:
@@ -88,8 +88,8 @@ def _finished(app: FlowerApp) -> FinishedError:
     from fedprice.market.database import masked
 
     return FinishedError(
-        f"run {app.run!r} in {masked(app.ledger)} was finished before; nothing was trained. Look "
-        f"at it with `fedprice ledger show {app.run}`, or begin another one with --run NAME."
+        f"run {app.run!r} in {masked(app.ledger)} had already finished; nothing was trained. "
+        f"Show it with `fedprice ledger show {app.run}`, or start another one with --run NAME."
     )
 
 
@@ -112,7 +112,7 @@ def _report(app: FlowerApp) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Have a request to end do what Ctrl-C does, and say that it is done."""
+    """Treat a termination signal like Ctrl-C, and say when all processes are down."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -131,7 +131,7 @@ def simulate(
         typer.Option(
             metavar="URL",
             envvar="FEDPRICE_LEDGER",
-            help="Where to record; by default the app's setting, or else market.db.",
+            help="URL of the ledger; by default the app's setting, or else market.db.",
         ),
     ] = None,
     run: Run = None,
@@ -140,10 +140,10 @@ def simulate(
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option(min=1, help="With --ray: the most seconds the run may take; 3600 by default."),
+        typer.Option(min=1, help="With --ray: maximum duration in seconds; 3600 by default."),
     ] = None,
 ) -> None:
-    """Run an app in this process: no network, no start-up."""
+    """Run an app in this process, without a network and without starting processes."""
     if timeout is not None and not ray:
         raise InputError("--timeout is for --ray; a run in this process can be stopped by Ctrl-C.")
     require_extras(*(("ray",) if ray else ()))
@@ -189,12 +189,12 @@ def up(
     clients: Clients = None,
     rounds: Rounds = None,
     tls: Annotated[
-        bool, typer.Option("--tls/--no-tls", help="Encrypt, and authenticate nodes.")
+        bool, typer.Option("--tls/--no-tls", help="Encrypt traffic and authenticate nodes.")
     ] = True,
     ledger: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", envvar="FEDPRICE_LEDGER", help="Where to record, if not in --work."
+            metavar="URL", envvar="FEDPRICE_LEDGER", help="URL of the ledger, if not in --work."
         ),
     ] = None,
     run: Run = None,
@@ -202,7 +202,7 @@ def up(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep keys, logs, the ledger and clients' files here; if they are there, go on.",
+            help="Keep keys, logs, the ledger and clients' files here; resume if they exist.",
         ),
     ] = None,
     keys: Annotated[
@@ -213,24 +213,22 @@ def up(
     ] = None,
     netns: Annotated[
         bool,
-        typer.Option("--netns", help="Put each client into a network namespace of its own (root)."),
+        typer.Option("--netns", help="Give each client its own network namespace (needs root)."),
     ] = False,
     bandwidth: Annotated[
         float | None,
-        typer.Option(
-            min=0.01, help="Of each namespace, in megabits per second.", show_default="20"
-        ),
+        typer.Option(min=0.01, help="Bandwidth of each namespace, in Mbit/s.", show_default="20"),
     ] = None,
     delay: Annotated[
         float | None,
-        typer.Option(min=0, help="Of each namespace, in milliseconds.", show_default="20"),
+        typer.Option(min=0, help="Delay of each namespace, in ms.", show_default="20"),
     ] = None,
     timeout: Timeout = 3600,
 ) -> None:
-    """Start a SuperLink and SuperNodes on this machine, run the market, take all down again."""
+    """Start a SuperLink and SuperNodes on this machine, run the market, and shut all down again."""
     for name, given in (("--bandwidth", bandwidth), ("--delay", delay)):
         if given is not None and not netns:
-            raise InputError(f"{name} is that of a network namespace; add --netns.")
+            raise InputError(f"{name} applies to network namespaces; add --netns.")
     chosen = _app(app, run_config, clients, rounds, ledger, run)
     if keys is not None and "keys" not in chosen.config:
         raise InputError(
@@ -259,7 +257,7 @@ def up(
             speed = SPEED if bandwidth is None else bandwidth
             shape = (speed, DELAY if delay is None else delay) if netns else None
             _deploy(chosen, folder, logs, keys, tls, timeout, shape, mark)
-        except DeploymentError:  # whose text points to a log
+        except DeploymentError:  # its message already points to a log
             kept = any(logs.iterdir())
             raise
         finally:

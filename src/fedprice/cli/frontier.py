@@ -38,7 +38,7 @@ def frontier(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Trace expected loss and payers over the budget."""
+    """Trace the expected loss and the number of payers over a range of budgets."""
     points = parse_budgets(budgets)
     delivery = Delivery(output, plot, format_, force)
     with stderr().status("tracing the frontier"):

@@ -31,15 +31,15 @@ def lies(
         float,
         typer.Option(
             metavar="ρ",
-            help="Reported costs lie within cost / ρ and cost · ρ, values within 0 and the value.",
+            help="Reported costs range from cost / ρ to cost · ρ, values from 0 to the true value.",
         ),
     ] = 2.0,
     free_response: Annotated[
         bool,
         typer.Option(
             "--free-response",
-            help="A liar joins as often as suits it at the price that its report brings; by "
-            "default it is held to, and paid for, the level that the report implies.",
+            help="A liar chooses its best level at the price that its report leads to; by default "
+            "it is held to, and paid for, the level that the report implies.",
         ),
     ] = False,
     budget: options.Budget = 200.0,

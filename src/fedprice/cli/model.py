@@ -33,7 +33,7 @@ def model(
     """Write the model after a run's last recorded round, as its clients get it.
 
     The arrays have the names, shapes and types that the clients agreed to, and the hash that the
-    ledger recorded. Of a run with several periods it is the model of the last one.
+    ledger recorded. For a run with several periods, it is the model of the last one.
     """
     require_extras("market")
     import numpy as np

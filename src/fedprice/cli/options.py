@@ -39,7 +39,7 @@ class Format(StrEnum):
 
 
 class Impact(StrEnum):
-    """Which norms of a calibration impacts are made of."""
+    """The norms of a calibration from which impacts are computed."""
 
     UPDATES = "updates"
     GRADIENTS = "gradients"
@@ -53,7 +53,7 @@ ClientsFile = Annotated[
         "update_norm), cost, value and optionally level_min, level_max.",
     ),
 ]
-Budget = Annotated[float, typer.Option(help="The most to pay in total; may be negative.")]
+Budget = Annotated[float, typer.Option(help="Maximum total payment; may be negative.")]
 Alpha = Annotated[
     float | None, typer.Option(help="The bound's α, as measured; or give --calibration.")
 ]
@@ -70,8 +70,8 @@ ImpactName = Annotated[
     typer.Option(
         "--impact",
         help="Which norms of the calibration to price with: those of updates, whose squares are "
-        "exactly the variance of a round, or those of gradients, as in the paper; by default what "
-        "the calibration was made for, which is updates unless something else was asked for.",
+        "exactly the variance of a round, or those of gradients, as in the paper; by default those "
+        "that the calibration was made for: updates, unless made with --impact gradients.",
     ),
 ]
 Rounds = Annotated[int, typer.Option(help="Training rounds.")]

@@ -1,7 +1,7 @@
-"""`fedprice ledger`: money leaves, mistakes are undone, runs end, keys change.
+"""`fedprice ledger`: pay out money, reverse mistakes, end runs and change keys.
 
-What takes money from a client, or changes its key, the client signs in a request, a small file that
-`fedprice ledger request` writes with the client's own key; the server records it.
+Whatever takes money from a client, or changes its key, needs the client's signature: a request, a
+small file that `fedprice ledger request` writes with the client's own key and the server records.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ServerKey = Annotated[
 Request = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="What the client signed, as `fedprice ledger request` writes it."
+        metavar="FILE", help="The client's request, written by `fedprice ledger request`."
     ),
 ]
 
 
 @contextmanager
 def _writable(url: str, key: Path | None) -> Iterator[Ledger]:
-    """Open a ledger to write, with the server's key if it is given."""
+    """Open a ledger for writing, with the server's key if it is given."""
     from fedprice.market.keys import read_key
     from fedprice.market.ledger import Ledger
 
@@ -47,7 +47,7 @@ def _writable(url: str, key: Path | None) -> Iterator[Ledger]:
     try:
         if key is not None and not opened.books.server:
             raise InputError(
-                f"{opened.name} has no server's key yet; name it with: fedprice ledger open URL "
+                f"{opened.name} has no server key yet; set one with: fedprice ledger open URL "
                 "--key FILE"
             )
         if key is not None:
@@ -61,28 +61,28 @@ def request(
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="The client's name.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The client's private key.")],
     identity: Annotated[
-        str, typer.Option(metavar="HEX", help="The ledger's identity, as offers and exports say.")
+        str, typer.Option(metavar="HEX", help="The ledger's identity, as in offers and exports.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE.json")],
     withdraw: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="Have money paid out.")
+        str | None, typer.Option(metavar="AMOUNT", help="Request a payout of this amount.")
     ] = None,
     reference: Annotated[
         str | None, typer.Option(help="What the payout is; it counts once.")
     ] = None,
     reverse: Annotated[
-        int | None, typer.Option(metavar="ENTRY", help="Agree that a deposit is undone.")
+        int | None, typer.Option(metavar="ENTRY", help="Agree to the reversal of this deposit.")
     ] = None,
     amount: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="What the deposit was.")
+        str | None, typer.Option(metavar="AMOUNT", help="Amount of the deposit.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why it is undone.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Reason for the reversal.")] = None,
     rotate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Sign with this private key from now on.")
+        Path | None, typer.Option(metavar="FILE", help="New private key to sign with.")
     ] = None,
     force: Annotated[bool, typer.Option(help="Overwrite FILE.json.")] = False,
 ) -> None:
-    """Sign, as a client, what the server is asked to record: a payout, a reversal, a new key."""
+    """Sign, as a client, a request to the server: for a payout, a reversal or a new key."""
     from fedprice.market.keys import read_key
     from fedprice.market.payouts import Reversal, Rotation, Withdrawal
 
@@ -113,11 +113,11 @@ def request(
         kept["proof"] = proof.signature.hex()
     with whole_file(output, private=True) as part:
         part.write_text(json.dumps(kept) + "\n", "utf-8")
-    stderr().print(f"wrote {output}; the server records it", markup=False)
+    stderr().print(f"wrote {output}; give it to the server to record", markup=False)
 
 
 def _asked(path: Path, kind: Any) -> tuple[Signed, Any, str]:
-    """Return what a client signed, of a kind, and the proof of a new key."""
+    """Return a client's signed request of this kind, and the proof of a new key."""
     from fedprice.market.messages import RefusedError, Signed
 
     try:
@@ -130,16 +130,17 @@ def _asked(path: Path, kind: Any) -> tuple[Signed, Any, str]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
     except RefusedError as error:
-        raise InputError(f"{path} is no request for a {kind.__name__.lower()}: {error}") from error
+        wanted = kind.__name__.lower()
+        raise InputError(f"{path} is not a request for a {wanted}: {error}") from error
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise InputError(
-            f"{path} is no request; write one with: fedprice ledger request"
+            f"{path} is not a request; write one with: fedprice ledger request"
         ) from error
 
 
 def withdraw(
     amount: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="Out of the treasury.")
+        str | None, typer.Option(metavar="AMOUNT", help="Amount paid out of the treasury.")
     ] = None,
     reference: Annotated[
         str | None, typer.Option(help="What the payout is; it counts once.")
@@ -148,7 +149,7 @@ def withdraw(
     url: LedgerUrl = DEFAULT_URL,
     key: ServerKey = None,
 ) -> None:
-    """Record that money was paid out: of the treasury, or of a client that asked for it."""
+    """Record that money was paid out: from the treasury, or to a client that requested it."""
     from fedprice.market.money import money
     from fedprice.market.payouts import Withdrawal
 
@@ -167,14 +168,14 @@ def withdraw(
 
 def reverse(
     entry: Annotated[
-        int, typer.Argument(metavar="ENTRY", help="A deposit's or withdrawal's number.")
+        int, typer.Argument(metavar="ENTRY", help="Number of a deposit's or withdrawal's entry.")
     ],
-    reason: Annotated[str, typer.Option(help="Why it was wrong.")],
+    reason: Annotated[str, typer.Option(help="Reason for the reversal.")],
     request: Request = None,
     url: LedgerUrl = DEFAULT_URL,
     key: ServerKey = None,
 ) -> None:
-    """Undo a deposit or a withdrawal; if a client's money leaves, the client signs."""
+    """Reverse a deposit or a withdrawal; if this takes a client's money, the client must sign."""
     from fedprice.market.payouts import Reversal
 
     signed = None if request is None else _asked(request, Reversal)[0]
@@ -187,7 +188,7 @@ def settle(
     url: LedgerUrl = DEFAULT_URL,
     key: ServerKey = None,
 ) -> None:
-    """End a run where it stands: payers get back what no round used, the treasury the rest."""
+    """End a run as it stands: payers get back what no round used, the treasury gets the rest."""
     with _writable(url, key) as opened:
         new = not opened.is_settled(run)
         opened.settle(run)
@@ -202,7 +203,7 @@ def rotate(
     url: LedgerUrl = DEFAULT_URL,
     key: ServerKey = None,
 ) -> None:
-    """Replace the server's key, or that of a client that asked for it."""
+    """Replace the server's key, or the key of a client that requested it."""
     from fedprice.market.keys import read_key
     from fedprice.market.messages import Signed
     from fedprice.market.payouts import Rotation

@@ -1,4 +1,4 @@
-"""`fedprice post`: what to offer clients whose costs and values nobody knows."""
+"""`fedprice post`: what to offer clients whose costs and values the server does not know."""
 
 from __future__ import annotations
 
@@ -54,17 +54,15 @@ def post(
         str,
         typer.Option(
             metavar=f"{SOURCE}|{OTHERS}",
-            help=f"{TYPES}; or others: each client is priced by the costs and values of all "
-            "others, which CLIENTS then has, as reported.",
+            help=f"{TYPES}; or others, to price each client by the costs and values that all "
+            "others reported, which are then columns of CLIENTS.",
         ),
     ],
     form: FormName = Form.PRICE,
     blocks: Blocks = None,
     classes: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="How many different prices there are; each client has one by default."
-        ),
+        typer.Option(min=1, help="Number of different prices; by default each client has its own."),
     ] = None,
     risk: Annotated[
         float | None,
@@ -77,12 +75,12 @@ def post(
     sequential: Annotated[
         bool,
         typer.Option(
-            "--sequential", help="Post to one client after another, so as never to exceed it."
+            "--sequential", help="Post to one client after another; never exceeds the budget."
         ),
     ] = False,
     no_lottery: Annotated[
         bool,
-        typer.Option("--no-lottery", help="No client draws its price by lot."),
+        typer.Option("--no-lottery", help="Never draw a client's price at random."),
     ] = False,
     cost: MeanCost = None,
     value: MeanValue = None,
@@ -101,8 +99,8 @@ def post(
         bool,
         typer.Option(
             "--information",
-            help=f"Compare with prices that know all types, over {DRAWS} draws; --plot then draws "
-            "how every form compares.",
+            help=f"Compare with a server that knows all types, over {DRAWS} draws; --plot then "
+            "compares all forms.",
         ),
     ] = False,
     hull: Annotated[
@@ -114,7 +112,7 @@ def post(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Post prices to clients whose costs and values nobody knows, from beliefs about them.
+    """Post prices, based on beliefs, to clients whose costs and values the server does not know.
 
     Nothing that a client says changes what it is offered, so no client can gain by lying.
     """

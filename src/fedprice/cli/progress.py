@@ -18,9 +18,9 @@ QUIET = 30.0  # seconds between lines where there is no terminal
 
 @contextmanager
 def rounds_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function that is told rounds done, rounds in all, and a note to show.
+    """Yield a function that takes the rounds done, the rounds in total, and a note to show.
 
-    The bar tells rounds a second and the time left.
+    The bar shows rounds per second and the time left.
     """
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -40,7 +40,7 @@ def rounds_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
                 said = time.monotonic()
                 left = f", {(total - done) / speed(done):.0f} s left" if done else ""
                 console.print(
-                    f"{title}: {done:,} of {total:,} rounds, {speed(done):,.0f} a second{left}. "
+                    f"{title}: {done:,} of {total:,} rounds, {speed(done):,.0f} per second{left}. "
                     f"{note}".rstrip(),
                     markup=False,
                 )

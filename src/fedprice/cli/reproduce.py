@@ -33,25 +33,25 @@ def reproduce(
     quick: Annotated[
         bool,
         typer.Option(
-            "--quick/--full", help="5 seeds, or the paper's 20 and more where a verdict is open."
+            "--quick/--full", help="5 seeds, or the paper's 20 and more while inconclusive."
         ),
     ] = False,
     seeds: Annotated[
-        int | None, typer.Option(min=2, help="Runs of each scheme at first: 20, or 5 with --quick.")
+        int | None, typer.Option(min=2, help="Initial runs per scheme: 20, or 5 with --quick.")
     ] = None,
     most_seeds: Annotated[
         int | None,
         typer.Option(
             min=2,
-            help="Runs of a scheme at most: they are doubled while a verdict is open. 200, or with "
-            "--quick as many as at first.",
+            help="Most runs per scheme, which are doubled while a verdict is inconclusive: 200, or "
+            "with --quick the initial number.",
         ),
     ] = None,
     scheme: Annotated[
         list[str] | None,
         typer.Option(
             "--scheme", "--schemes", metavar="NAME|FILE.py:FUNCTION",
-            help="A scheme beside the paper's three; repeatable, or separated by commas.",
+            help="A scheme in addition to the paper's; repeatable, or separated by commas.",
         ),
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where results are kept.")] = OUT,
@@ -60,13 +60,13 @@ def reproduce(
         typer.Option(metavar="N|ray", help="Processes, by default one per core; or Ray."),
     ] = None,
     settings: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings as a run's settings.toml.")
+        Path | None, typer.Option(metavar="FILE", help="Settings, such as a run's settings.toml.")
     ] = None,
     source: DataPath = None,
 ) -> None:  # fmt: skip
     """Run the paper's evaluation and write a report that sets its numbers beside ours.
 
-    What is stored in DIR is not computed again: a stopped run goes on where it was.
+    Results stored in DIR are not computed again: a stopped run resumes where it left off.
     """
     ray = ("ray",) if workers == "ray" else ()
     require_extras("reproduce", *ray)
@@ -95,7 +95,7 @@ def reproduce(
     except KeyboardInterrupt:
         raise StoppedError(
             f"stopped; {done} of {total} runs of this call are kept in {out}. "
-            "Run the same command again to go on."
+            "Run the same command again to resume."
         ) from None
     _write(found, out)
 
@@ -144,7 +144,7 @@ def _settings(
 
 
 def findable(scheme: str) -> str:
-    """Return a scheme so that it is found from any directory."""
+    """Return a scheme's name, changed so that it is found from any directory."""
     path, colon, function = scheme.rpartition(":")
     return f"{Path(path).resolve()}:{function}" if colon else scheme
 
@@ -153,7 +153,7 @@ def _workers(given: str | None) -> int | str | None:
     if given is None or given == "ray":
         return given
     if not re.fullmatch("0*[1-9][0-9]*", given):
-        raise InputError(f"`--workers` must be a number, at least 1, or ray; got {given!r}.")
+        raise InputError(f"`--workers` must be a whole number, at least 1, or ray; got {given!r}.")
     return int(given)
 
 

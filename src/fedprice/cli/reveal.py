@@ -1,4 +1,4 @@
-"""`fedprice reveal`: what clients' answers, or a point of accuracy, tell of costs and values."""
+"""`fedprice reveal`: estimate costs and values from clients' answers to prices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["reveal"]
 
 MOST_NAMED = 10  # clients that are not identified
-LOW_PRICES = "Offer low prices first: only levels below the largest one tell."
+LOW_PRICES = "Offer low prices first: only levels below the largest one are informative."
 
 
 def reveal(
@@ -31,7 +31,7 @@ def reveal(
             metavar="[ANSWERS]",
             help="CSV or Parquet, one row per answer: client_id, impact, price, level and "
             "optionally level_std, or the rounds in which coins were observed; heads may stand for "
-            "level. Of a tariff, the price of the block that the level lies in counts.",
+            "level. For a tariff, give the price of the block that the level lies in.",
         ),
     ] = None,
     exponent: options.Exponent = 2.0,
@@ -63,8 +63,9 @@ def reveal(
 
     Two answers below a client's largest level, to different prices, identify it; offer low prices
     first. A .csv or .parquet file holds client_id, cost, value of the clients that are identified,
-    as `price --calibration` takes them; a .json file, and the screen, hold the intervals and who is
-    not identified and why. With --calibration and --per-point: the value of a unit of loss.
+    as `price --calibration` takes them; a .json file, and the screen, also show the intervals, and
+    which clients are not identified and why. With --calibration and --per-point, estimate the value
+    of a unit of loss instead.
     """
     delivery = Delivery(output, None, format_, force)
     if answers is None:

@@ -1,4 +1,4 @@
-"""`fedprice serve`: the same in a browser."""
+"""`fedprice serve`: prices, beliefs, runs and results in a browser."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ def serve(
     clients: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[CLIENTS]", help="CSV or Parquet to begin with; by default an example."
+            metavar="[CLIENTS]", help="CSV or Parquet to start with; by default an example."
         ),
     ] = None,
     ledger: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The ledger whose runs are shown; never written."),
+        typer.Option(metavar="URL", help="The ledger whose runs are shown; it is only read."),
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="What `fedprice reproduce` wrote.")
+        Path | None, typer.Option(metavar="DIR", help="Directory written by `fedprice reproduce`.")
     ] = None,
     calibration: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="α and norms of CLIENTS, as `fedprice calibrate` writes."
+            metavar="FILE", help="Calibration of CLIENTS, written by `fedprice calibrate`."
         ),
     ] = None,
     host: Annotated[str, typer.Option(help="The address to serve at.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes any that is free.")
+        int, typer.Option(min=0, max=65535, help="The port; 0 chooses a free one.")
     ] = 8080,
     name: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST[:PORT]", help="A name of a proxy in front; repeatable."),
+        typer.Option(metavar="HOST[:PORT]", help="Name of a proxy in front of it; repeatable."),
     ] = None,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="FEDPRICE_TOKEN",
-            help="What every request must bring; made up for addresses that others can reach.",
+            help="Secret that every request must carry; generated if other machines can connect.",
         ),
     ] = None,
     root_path: Annotated[
-        str, typer.Option(metavar="PATH", help="The path below which a proxy shows it.")
+        str, typer.Option(metavar="PATH", help="URL path under which a proxy serves it.")
     ] = "",
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Do not open a browser.")
@@ -71,7 +71,7 @@ def serve(
     from fedprice.web.served import Served
 
     served = Served(clients=clients, calibration=calibration, ledger=ledger, results=results)
-    with suppress(KeyboardInterrupt):  # the usual end
+    with suppress(KeyboardInterrupt):  # the usual way to stop it
         serve_pages(
             served, host=host, port=port, names=name or [], token=token, root_path=root_path,
             browser=not no_browser,

@@ -1,4 +1,4 @@
-"""`fedprice simulate`: price clients, and train a model from whoever shows up."""
+"""`fedprice simulate`: price clients, and train a model with those that join."""
 
 from __future__ import annotations
 
@@ -69,20 +69,20 @@ def simulate(
         typer.Option(
             metavar="FILE",
             help="CSV or Parquet with the columns client_id, cost, value and optionally level_min, "
-            "level_max. A setup draws its own.",
+            "level_max. A setup draws its own costs and values.",
         ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="The most to pay in total; a setup has its own.")
+        float | None, typer.Option(help="Maximum total payment; a setup has its own budget.")
     ] = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
     scheme: options.Schemes = SCHEMES,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each scheme.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per scheme.")] = 3,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
     max_weight: options.MaxWeight = None,
     delivery: Annotated[
-        float, typer.Option(min=0, max=1, help="How likely an update arrives after heads.")
+        float, typer.Option(min=0, max=1, help="Probability that an update arrives.")
     ] = 1.0,
     aggregator: AggregatorName = None,
     server_step: ServerStepName = "plain",
@@ -90,20 +90,20 @@ def simulate(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Run the whole market: offers, coins, checks, and payments recorded here.",
+            help="Run the whole market (offers, coins, checks, payments), recorded in this ledger.",
         ),
     ] = None,
     beliefs: Annotated[
         str | None,
         typer.Option(
             metavar=SOURCE,
-            help="With --ledger: post tariffs by these beliefs instead of the schemes' prices, so "
+            help="With --ledger: post tariffs for these beliefs instead of the schemes' prices, so "
             f"that only clients know their costs and values. {TYPES}.",
         ),
     ] = None,
     form: Annotated[
         Form | None,
-        typer.Option(help="What is posted by --beliefs, as for `fedprice post`: price by default."),
+        typer.Option(help="Form of offers with --beliefs, as for `fedprice post`; default price."),
     ] = None,
     blocks: Blocks = None,
     cost: MeanCost = None,
@@ -120,7 +120,7 @@ def simulate(
 ) -> None:
     """Calibrate and price WHAT, then train a model under each scheme's prices.
 
-    A stopped command goes on where it was when it is run again.
+    A stopped command resumes where it left off when it is run again.
     """
     import polars as pl
 
@@ -184,7 +184,7 @@ def simulate(
         names = [_run_name(found, outcome, n) for outcome in outcomes for n in range(seeds)]
         books.close()
         stderr().print(
-            f"recorded in {books.name}: {', '.join(names)}; look with: fedprice ledger show "
+            f"recorded in {books.name}: {', '.join(names)}; view with: fedprice ledger show "
             f"{names[0]} --ledger {masked(ledger)}",
             markup=False,
         )
@@ -192,7 +192,7 @@ def simulate(
 
 @dataclass(frozen=True)
 class _Posting:
-    """What is posted, and by which beliefs."""
+    """The form of the offers, and the beliefs that they are made for."""
 
     beliefs: Beliefs
     form: Form
@@ -218,7 +218,7 @@ def _posting(
     ledger: str | None,
     scheme: list[str],
 ) -> _Posting | None:
-    """Return what is to be posted by beliefs, if anything is."""
+    """Return the form and the beliefs of posted offers, or None without --beliefs."""
     if beliefs is None:
         given = {"--form": form, "--blocks": blocks, "--cost": cost, "--value": value}
         for name, own in given.items():
@@ -267,7 +267,7 @@ def _terms(
 ) -> Game | None:
     """Return the game before anything is measured, or None for a setup that draws its clients.
 
-    What is wrong with the table or the budget is found out before the pilots.
+    This finds errors in the table and the budget before the pilots run.
     """
     if clients is None:
         if what.setup is None:
@@ -307,11 +307,11 @@ def _game(
 
 
 def _open_ledger(url: str, schemes: list[Scheme]) -> Ledger:
-    """Open the ledger before the work, and refuse what could not be recorded after it."""
+    """Open the ledger before the work, and refuse schemes that could not be recorded in it."""
     for one in schemes:
         if not one.posts_prices:
             raise InputError(
-                f"scheme {one.name!r} offers no prices, so it is no market. Leave out --scheme "
+                f"scheme {one.name!r} has no prices, so there is no market. Leave out --scheme "
                 f"{one.name}, or --ledger."
             )
     from fedprice.market.ledger import Ledger
@@ -332,7 +332,7 @@ def _markets(
     delivery: float,
     tariffs: Tariffs | None,
 ) -> list[list[History]]:
-    """Run one market per scheme and seed, each a run of the ledger; go on with those begun."""
+    """Run one market per scheme and seed, each a run of the ledger; resume unfinished ones."""
     from fedprice.market.simulation import simulate_market
 
     clock = what.clock()
@@ -362,14 +362,14 @@ def _markets(
             ]
     except KeyboardInterrupt as error:
         raise StoppedError(
-            f"stopped; what is done is in {books.name}, and the same command goes on from there."
+            f"stopped; all progress is in {books.name}. Run the same command again to resume."
         ) from error
     warn(outcomes, histories)
     return histories
 
 
 def _spend(books: Ledger, run: str) -> float:
-    """Return what a run paid out less what it took in."""
+    """Return what a run paid out minus what it took in."""
     from fedprice.market.money import money
     from fedprice.market.periods import spent_in
 

@@ -42,7 +42,7 @@ __all__ = ["steps"]
 
 SPLIT = ("client_id", "compute", "communication", "value")
 COLUMNS = (*SPLIT, "level_min", "level_max")
-SLOW = 1.5  # growth of β over the checkpoints from which on a word of caution is due
+SLOW = 1.5  # warn if β grows by more than this factor over the checkpoints
 
 
 def steps(
@@ -57,16 +57,16 @@ def steps(
     budget: options.Budget,
     what: Annotated[
         str | None,
-        typer.Argument(metavar="[WHAT]", help=f"{WHAT} A function takes `local_steps`."),
+        typer.Argument(metavar="[WHAT]", help=f"{WHAT} A function must take `local_steps`."),
     ] = None,
     counts: Annotated[
-        str, typer.Option("--steps", metavar="E,E,…", help="The local steps of the pilots.")
+        str, typer.Option("--steps", metavar="E,E,…", help="Numbers of local steps of the pilots.")
     ] = "1,3,10,30",
     calibration: Annotated[
         list[str] | None,
         typer.Option(
             metavar="E=FILE",
-            help="Instead of WHAT: a calibration that was made with E local steps; repeatable.",
+            help="Instead of WHAT: a calibration made with E local steps; repeatable.",
         ),
     ] = None,
     impact: options.ImpactName = None,
@@ -74,20 +74,20 @@ def steps(
         int | None, typer.Option(min=1, help="Training rounds; 1000 without a time limit.")
     ] = None,
     time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Train as many rounds as this allows.")
+        float | None, typer.Option(metavar="SECONDS", help="Train for as many rounds as fit.")
     ] = None,
     step_time: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="With --time-limit: a local step of the slowest client; known for a setup.",
+            help="With --time-limit: time per local step of the slowest client; known for a setup.",
         ),
     ] = None,
     round_time: Annotated[
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="With --time-limit: a round apart from its steps; known for a setup.",
+            help="With --time-limit: time per round apart from its steps; known for a setup.",
         ),
     ] = None,
     exponent: options.Exponent = 2.0,
@@ -95,7 +95,7 @@ def steps(
         float,
         typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
     ] = LARGEST_WEIGHT,
-    repeats: Annotated[int, typer.Option(min=2, help="Runs of each pilot.")] = 10,
+    repeats: Annotated[int, typer.Option(min=2, help="Runs per pilot.")] = 10,
     levels: Annotated[
         str | None,
         typer.Option(
@@ -118,13 +118,13 @@ def steps(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Find the best number of local steps under a budget and a time limit, by pilots.
+    """Find the best number of local steps under a budget and a time limit, from pilot runs.
 
     Joining all R rounds of E local steps costs R (compute · E + communication). The bound's
-    constants are measured at some E and interpolated between them; every E between is priced.
+    constants are measured at some E and interpolated between them; every E in between is priced.
     """
     if (what is None) == (not calibration):
-        raise InputError("give either WHAT, or --calibration E=FILE two times or more.")
+        raise InputError("give either WHAT, or --calibration E=FILE at least twice.")
     if what is not None:
         require_extras(*extras_for(what))
     delivery = Delivery(output, plot, format_, force)
@@ -147,7 +147,7 @@ def steps(
         given = WhatOptions(source, None, batch, learning_rate)
         wanted = [int(count) for count in numbers("--steps", counts, int)]
         if min(wanted) < 1 or len(set(wanted)) < 2:
-            raise InputError(f"--steps must be two or more numbers, at least 1; got {counts!r}.")
+            raise InputError(f"--steps must be two or more whole numbers above 0; got {counts!r}.")
         tasks = {count: find_with_steps(what, given, count) for count in sorted(set(wanted))}
         found = tasks[max(tasks)]
         _read_split(clients, found.task.ids)  # before the work
@@ -276,7 +276,7 @@ def _screen(found: Steps) -> RenderableType:
             "best" if i == at else ("as good" if found.as_good[i] else ""),
             style="bold" if i == at else None,
         )
-    # Between pilots the constants are interpolated, so that only pilots tell anything.
+    # Between pilots the constants are interpolated, so only the pilots themselves are evidence.
     others = [
         str(count)
         for count in found.steps[found.as_good].tolist()

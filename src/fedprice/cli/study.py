@@ -1,4 +1,4 @@
-"""`fedprice study`: schemes compared on data or a task of one's own, as the paper's setups are."""
+"""`fedprice study`: compare schemes on your own data or task, as on the paper's setups."""
 
 from __future__ import annotations
 
@@ -54,25 +54,26 @@ def study(
         str | None,
         typer.Option(
             metavar="N|FILE",
-            help="Of digits: how many clients, 20. Else a table with the columns client_id, cost, "
-            "value and optionally level_min, level_max, in the place of --cost and --value.",
+            help="For digits: the number of clients, 20 by default. Otherwise a table with the "
+            "columns client_id, cost, value and optionally level_min, level_max, which replaces "
+            "--cost and --value.",
         ),
     ] = None,
     partition: Annotated[
         str | None,
         typer.Option(
             metavar="HOW",
-            help="Of digits: iid, dirichlet:A or shards:K; dirichlet:0.3 by default.",
+            help="For digits: iid, dirichlet:A or shards:K; dirichlet:0.3 by default.",
         ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="The most to pay in total; 200, or the setup's own.")
+        float | None, typer.Option(help="Maximum total payment; by default 200, or the setup's.")
     ] = None,
     cost: Annotated[
-        float | None, typer.Option(help="Mean cost of the clients, drawn exponentially; 50.")
+        float | None, typer.Option(help="Mean of the clients' exponential costs; 50 by default.")
     ] = None,
     value: Annotated[
-        float | None, typer.Option(help="Mean value of the clients, drawn exponentially; 4,000.")
+        float | None, typer.Option(help="Mean of the clients' exponential values; 4000 by default.")
     ] = None,
     max_weight: Annotated[
         float | None,
@@ -81,11 +82,11 @@ def study(
         ),
     ] = None,
     calibration: options.CalibrationFile = None,
-    seeds: Annotated[int, typer.Option(min=2, help="Runs of each scheme at first.")] = 20,
+    seeds: Annotated[int, typer.Option(min=2, help="Initial runs per scheme.")] = 20,
     most_seeds: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Runs of a scheme at most: doubled while a comparison is open; --seeds."
+            min=2, help="Most runs per scheme, doubled while inconclusive; --seeds by default."
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Training rounds.")] = 1000,
@@ -94,11 +95,11 @@ def study(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Where runs are kept, for any study to use; by default the user's cache.",
+            help="Directory of runs that all studies share; by default the user's cache.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time, by default one per core.")
+        int | None, typer.Option(min=1, help="Runs at the same time; by default one per core.")
     ] = None,
     source: DataPath = None,
     local_steps: LocalSteps = None,
@@ -108,7 +109,7 @@ def study(
 ) -> None:
     """Calibrate WHAT, price its clients by several schemes, train under each, and compare.
 
-    Writes a report, with tables and figures for a paper. A stopped study goes on where it was.
+    Writes a report, with tables and figures for a paper. A stopped study resumes there.
     """
     require_extras("reproduce", *extras_for(what))
     from fedprice.experiments.own_study import study as run
@@ -164,7 +165,7 @@ def study(
     except KeyboardInterrupt:
         raise StoppedError(
             f"stopped; {done} of {total} runs of this call are kept. Run the same command again "
-            "to go on."
+            "to resume."
         ) from None
     with console.status("writing the report"):
         path = written.write(out)
@@ -181,7 +182,7 @@ def _prices(
     rounds: int,
     max_weight: float | None,
 ) -> dict[str, Any]:
-    """Return what makes the game: numbers, a table of clients, or a setup's own draw."""
+    """Return what the game is made from: numbers, a table of clients, or a setup's own draw."""
     largest = math.inf if max_weight is None else max_weight
     if table is not None:
         task = found.task

@@ -39,7 +39,7 @@ def summary_table(rows: pl.DataFrame, columns: Sequence[str]) -> Table:
         text = name in ("scheme", "status")
         table.add_column(name.replace("_", "\n"), justify="left" if text else "right", no_wrap=True)
     for row in rows.iter_rows(named=True):
-        # What an infeasible scheme would cost and bring is nobody's to have.
+        # An infeasible scheme cannot be carried out, so its cost and loss are not shown.
         known = {"scheme", "status", "budget"} if row["status"] == Status.INFEASIBLE else set(row)
         cells = (row[name] if name in known else "-" for name in columns)
         table.add_row(*map(_cell, cells))

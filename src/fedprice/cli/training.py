@@ -1,4 +1,4 @@
-"""Pilots and training runs of a command, which goes on where it was stopped."""
+"""Pilots and training runs of a command, which resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ WorkFolder = Annotated[
     typer.Option(
         "--work",
         metavar="DIR",
-        help="Where a stopped command keeps what is done; by default the user's cache.",
+        help="Directory for the progress of a stopped command; by default the user's cache.",
     ),
 ]
 
@@ -71,7 +71,7 @@ class Manner:
 
     @classmethod
     def named(cls, aggregator: str | None, server_step: str) -> Manner:
-        """Return the manner of these names."""
+        """Return the manner with these names."""
         from fedprice.rounds import Adam, Bounded, Momentum, Plain, aggregator_of
 
         steps: dict[str, Callable[[], ServerStep]]
@@ -84,7 +84,7 @@ class Manner:
         return cls(chosen, steps[server_step]())
 
     def check(self, schemes: Sequence[Scheme]) -> None:
-        """Refuse, before the work, a scheme whose aggregator there is not."""
+        """Refuse, before the work, a scheme whose aggregator does not exist."""
         from fedprice.rounds import aggregator_of
 
         for one in schemes:
@@ -108,7 +108,7 @@ class Manner:
 
 @dataclass
 class Kept:
-    """The files that a command goes on from after a stop; gone when it has ended well."""
+    """The files from which a stopped command resumes; removed once it has succeeded."""
 
     folder: Path
     files: list[Path] = field(default_factory=list)
@@ -125,7 +125,7 @@ class Kept:
 
 @contextmanager
 def kept_in(folder: Path | None) -> Iterator[Kept]:
-    """Yield what a command keeps for when it is stopped, and say so when it is."""
+    """Yield the files that a command resumes from, and say where they are if it is stopped."""
     own = folder is None
     if folder is None:
         folder = Path(require("pooch", "learn").os_cache("fedprice")) / "work"
@@ -143,7 +143,7 @@ def kept_in(folder: Path | None) -> Iterator[Kept]:
         if not any(path.exists() for path in kept.files):
             raise
         raise StoppedError(
-            f"stopped; what is done is kept in {folder}, and the same command goes on from there."
+            f"stopped; all progress is kept in {folder}. Run the same command again to resume."
         ) from None
     finally:
         if own:
@@ -159,10 +159,10 @@ def calibrated(
     impact: str | None,
     value: FloatArray | None,
 ) -> Calibration:
-    """Return the calibration in a file, or that of pilots, which a command does not run twice.
+    """Return the calibration in a file, or measure it by pilots, which are not run twice.
 
     `impact` says which of its norms to price with, if not those that it was made for. `value` are
-    the clients' values, if they are known: pilots are then not more precise than is needed.
+    the clients' values, if they are known: pilots are then no more precise than necessary.
     """
     from fedprice.calibration import Calibration
     from fedprice.calibration.search import why_alpha_does_not_matter
@@ -180,7 +180,7 @@ def calibrated(
 def read_calibrated(
     what: What, path: Path, manner: Manner, impact: str | None = None
 ) -> Calibration:
-    """Return the calibration in a file, which must be one of these clients."""
+    """Return the calibration in a file, which must be for these clients."""
     from fedprice.calibration import Calibration
 
     found = Calibration.read(path)
@@ -196,14 +196,14 @@ def read_calibrated(
     if found.task != what.task.fingerprint:
         stderr().print(
             f"{path} was made with other data or training settings than {what.name} has now; "
-            "α may be another one",
+            "α may differ",
             markup=False,
         )
     return found
 
 
 def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
-    """Calibrate, and show how far it is; a search for good pilots tells its steps."""
+    """Calibrate and show progress; a search for good pilots prints its steps."""
     from fedprice.calibration.pilots import CHECKPOINTS, LEVELS, REPEATS, calibrate
     from fedprice.calibration.search import LIMIT, most_rounds
 
@@ -250,7 +250,7 @@ def train(
                 "delivery": delivery,
                 "clock": clock,
             }
-            # Not how updates are combined: a run that diverged may go on in another manner.
+            # Without the aggregator: a run that diverged may resume with another one.
             names = [
                 training_fingerprint(
                     what.task, outcome.levels, rounds=rounds, seed=seed, delivery=delivery,
@@ -280,7 +280,7 @@ def warn(outcomes: Sequence[Outcome], histories: Sequence[Sequence[History]]) ->
 
 
 def measures(histories: Sequence[History], clock: Clock | None) -> dict[str, float]:
-    """Return the means over some runs of what they ended with, by column."""
+    """Return the means of the runs' final measures, by column."""
     columns = {"joiners": float(np.mean([h.joined.mean() for h in histories]))}
     for name in histories[0].metrics:
         if name in TAKEN:

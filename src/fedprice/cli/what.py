@@ -42,24 +42,24 @@ DataPath = Annotated[
         help="Images for setup2 or setup3: an npz of your own, or a directory with it.",
     ),
 ]
-_FOR = "Of a setup or a data file"
+_FOR = "For a setup or a data file"
 LocalSteps = Annotated[
-    int | None, typer.Option(min=1, help=f"{_FOR}: local steps in a round; 100 by default.")
+    int | None, typer.Option(min=1, help=f"{_FOR}: local steps per round; 100 by default.")
 ]
 Batch = Annotated[
-    int | None, typer.Option(min=1, help=f"{_FOR}: samples in a local step; 24 by default.")
+    int | None, typer.Option(min=1, help=f"{_FOR}: samples per local step; 24 by default.")
 ]
 LearningRate = Annotated[
     float | None,
     typer.Option(
-        help=f"{_FOR}: learning rate in the first round, which falls by 0.4 % a round; "
+        help=f"{_FOR}: learning rate in the first round, which falls by 0.4 % per round; "
         "0.1 by default."
     ),
 ]
 RunConfig = Annotated[
     str | None,
     typer.Option(
-        "--run-config", metavar="SETTINGS", help="Of a Flower app: settings, such as 'seed=1'."
+        "--run-config", metavar="SETTINGS", help="For a Flower app: settings, such as 'seed=1'."
     ),
 ]
 
@@ -114,7 +114,7 @@ class What:
     task
         What is learned, and from whom.
     federation, local_steps
-        The data of a setup or a data file, and how many local steps its clients take in a round.
+        The data of a setup or a data file, and how many local steps its clients take per round.
     setup
         The paper's setup, if it is one.
     source
@@ -142,7 +142,7 @@ class What:
 
 
 def find_what(what: str, given: WhatOptions) -> What:
-    """Return what is meant, or say in one line why it cannot be had."""
+    """Return what WHAT stands for, or raise an error that says why it cannot be found."""
     kind = _kind(what)
     _refuse_options(what, kind, given)
     if kind is Kind.FUNCTION:
@@ -153,7 +153,7 @@ def find_what(what: str, given: WhatOptions) -> What:
 
 
 def find_with_steps(what: str, given: WhatOptions, local_steps: int) -> What:
-    """Return what is meant with a number of local steps; a function must take `local_steps`."""
+    """Return WHAT with a number of local steps; a function must take `local_steps`."""
     kind = _kind(what)
     if kind is Kind.FLOWER_APP:
         raise InputError(
@@ -174,7 +174,7 @@ def _refuse_options(what: str, kind: Kind, given: WhatOptions) -> None:
 
 
 def federation_of(what: str, data: Path | None, **dealing: Any) -> Federation:
-    """Return the federation of a setup, the one in a data file, or digits dealt to clients."""
+    """Return the federation of a setup, the one in a data file, or digits split among clients."""
     from fedprice.data.files import read_federation
     from fedprice.experiments.setups import setup_of
 
@@ -188,7 +188,7 @@ def federation_of(what: str, data: Path | None, **dealing: Any) -> Federation:
 
         return digits(**dealing)
     if kind is not Kind.DATA_FILE:
-        raise InputError(f"only a setup, digits or a data file shows its data; got {what}.")
+        raise InputError(f"data can be shown only for a setup, digits or a data file; got {what}.")
     return read_federation(what)
 
 
@@ -214,7 +214,7 @@ def _kind(what: str) -> Kind:
     if ":" in what:
         return Kind.FUNCTION
     if path.suffix == ".py":
-        raise InputError(f"{what} names no function; write {what}:FUNCTION.")
+        raise InputError(f"{what} does not name a function; write {what}:FUNCTION.")
     if path.exists():
         return Kind.DATA_FILE
     raise InputError(

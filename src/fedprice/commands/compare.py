@@ -63,7 +63,7 @@ def _loss_ratio(outcome: Outcome) -> float | None:
 def tariff_schemes(
     game: Game, beliefs: Beliefs, forms: Sequence[str] = ("price", "blocks", "tariff", "menu")
 ) -> list[Scheme]:
-    """Return what is posted by beliefs to the clients of a game, as schemes, one per form.
+    """Return posted offers to the clients of a game, for these beliefs, as one scheme per form.
 
     Menus are made for the clients' values, which they take as known.
     """

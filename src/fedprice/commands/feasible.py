@@ -1,4 +1,4 @@
-"""Whether a budget suffices, which several commands ask."""
+"""The check that a budget suffices, which several commands share."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def read_game(
     max_weight: float | None,
     terms: Clients | None = None,
 ) -> Game:
-    """Make a game of a file of clients, with α and norms as given or as measured.
+    """Make a game from a file of clients, with α and norms as given or as measured.
 
     `terms` are the clients of the file, if it was read before the calibration was there.
     """
@@ -63,7 +63,7 @@ def read_clients(
     terms: Clients | None = None,
     types: bool = True,
 ) -> tuple[Clients, Bound]:
-    """Return the clients of a file and the bound; without `types` costs and values may lack."""
+    """Return a file's clients and the bound; without `types`, costs and values may be missing."""
     if calibration is None:
         bound = Bound(alpha=_ask_alpha(alpha), rounds=rounds)
         table = Clients.read(clients, types=types)
@@ -82,7 +82,7 @@ def read_clients(
 def read_calibration(
     path: Path | None, alpha: float | None, impact: str | None = None
 ) -> Calibration | None:
-    """Return the calibration of a file, if one is given; α is then known, and not asked for.
+    """Return the calibration in a file, if one is given; `--alpha` must then not be given.
 
     `impact` says which of its norms to price with, if not those that it was made for.
     """
@@ -102,7 +102,7 @@ def read_calibration(
 
 
 def _ask_alpha(alpha: float | None) -> float:
-    """Return α, which nobody can guess."""
+    """Return α, which has no sensible default."""
     if alpha is None:
         raise InputError(
             "prices need the bound's α: give --alpha, or --calibration FILE as `fedprice "

@@ -1,4 +1,4 @@
-"""What `fedprice post` computes: offers to clients whose costs and values nobody knows."""
+"""What `fedprice post` computes: offers to clients whose costs and values are unknown."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ class PostAnswer:
     Attributes
     ----------
     posted
-        What is posted, all at once.
+        The offers, posted all at once.
     turns
-        The same posted to one client after another, if that was asked.
+        The same offers posted to one client after another, if that was requested.
     known
-        How it compares with full information, if that was asked.
+        How they compare with full information, if that was requested.
     calibration
-        Where α and the norms are from, if they were measured.
+        Where α and the norms come from, if they were measured.
     interval
-        Of α, if the budget is kept for every α in it.
+        The interval of α, if the budget is kept for every α in it.
     """
 
     posted: Posted
@@ -58,7 +58,7 @@ class PostAnswer:
     interval: tuple[float, float] | None = None
 
     def summary(self) -> dict[str, Any]:
-        """Return what is posted in numbers, with α."""
+        """Return the summary of the offers, with α."""
         summary = self.posted.summary()
         if self.turns is not None:
             summary |= {
@@ -150,7 +150,7 @@ def exponential_beliefs(cost: float | None, value: float | None, form: str) -> B
 def post_form(
     clients: Clients, believed: Beliefs | None, form: str, *, bound: Bound, **more: Any
 ) -> Posted:
-    """Return what is posted in a form, by beliefs or, without any, by what others reported."""
+    """Return offers in a form, from beliefs or, without any, from what others reported."""
     from fedprice.beliefs.others import post_from_others
     from fedprice.beliefs.posting import post as post_tariffs
 

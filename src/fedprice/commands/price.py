@@ -56,11 +56,11 @@ class PriceAnswer:
     outcome
         The prices.
     calibration
-        Where α and the norms are from, if they were measured.
+        Where α and the norms come from, if they were measured.
     ends
         The outcomes at both ends of α's interval; none if prices are the same there.
     refusals
-        Who would refuse the equilibrium's prices, if that was asked.
+        Who would refuse the equilibrium's prices, if that was requested.
     """
 
     outcome: Outcome
@@ -148,9 +148,9 @@ def price(
     scheme
         How to price.
     calibration
-        Where the game's α is from; prices at both ends of its interval are then looked at, too.
+        Where the game's α comes from; prices at both ends of its interval are then computed, too.
     outside
-        What a client has that refuses.
+        What a client has if it refuses.
     losses
         The losses that `outside` needs (`LOSSES`), one per client.
 

@@ -69,7 +69,7 @@ def _doubtful(outcome: Outcome) -> str | None:
 
 
 def _remedy(outcome: Outcome, *, frontier: bool = False) -> str:
-    """Say what to do, of what helps and is not there already."""
+    """Return advice: the remedies that would help and are not already in place."""
     game, worst = outcome.game, doubtful_payers(outcome).clients[0]
     ways = [] if game.budget > 0 else ["raise the budget above 0"]
     if outcome.scheme == "equilibrium" and not frontier:

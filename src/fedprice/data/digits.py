@@ -14,12 +14,12 @@ TEST_SHARE = 0.2
 
 
 def digits(*, num_clients: int = 20, partition: str = "dirichlet:0.3", seed: int = 0) -> Federation:
-    """Deal 1,797 digits: a fifth is for the test, the rest is for the clients.
+    """Split 1,797 digits: a fifth is the test set, the rest goes to the clients.
 
     Parameters
     ----------
     num_clients, partition
-        How to deal; see `split`.
+        How to split the samples; see `split`.
     seed
         The same seed gives the same bits.
 
@@ -33,10 +33,10 @@ def digits(*, num_clients: int = 20, partition: str = "dirichlet:0.3", seed: int
     order = rng.permutation(len(data.target))
     x, y = (data.data[order] / 16).astype(np.float32), data.target[order].astype(np.int32)
     test = round(TEST_SHARE * len(y))
-    dealt = split(y[test:], num_clients, partition, rng)
+    owned = split(y[test:], num_clients, partition, rng)
     return Federation.of(
         f"digits, {num_clients} clients, {partition}, seed {seed}",
-        [(x[test:][rows], y[test:][rows]) for rows in dealt],
+        [(x[test:][rows], y[test:][rows]) for rows in owned],
         (x[:test], y[:test]),
         num_classes=10,
     )

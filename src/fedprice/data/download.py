@@ -1,4 +1,4 @@
-"""A downloader for pooch that goes on where a broken download stopped."""
+"""A downloader for pooch that resumes interrupted downloads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE = 30  # seconds without an answer
 
 
 def resume(url: str, output: str, _pooch: Any) -> None:
-    """Download a URL to `output`; what arrived before a break is kept beside it, and not again.
+    """Download a URL to `output`; what arrived before an interruption is not downloaded again.
 
     pooch calls it, and compares the checksum of the result.
 
@@ -32,7 +32,7 @@ def resume(url: str, output: str, _pooch: Any) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=PATIENCE)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # what is there is no beginning of this file
+        if error.code == 416:  # the stored part is not the beginning of this file
             part.unlink()
         raise
     with answer, part.open("ab") as file:
@@ -49,5 +49,5 @@ def resume(url: str, output: str, _pooch: Any) -> None:
                 file.write(chunk)
                 bar.update(len(chunk))
         if file.tell() < done + missing:
-            raise OSError(f"{url} broke off; run the command again to go on")
+            raise OSError(f"{url} was interrupted; run the command again to resume")
     part.replace(output)

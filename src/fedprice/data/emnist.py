@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedprice.data.images import deal
+from fedprice.data.images import split_images
 from fedprice.data.sources import load_images
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ def emnist(
     seed: int = 2,
     data: str | Path | None = None,
 ) -> Federation:
-    """Deal EMNIST: 35,155 lower-case letters over 40 clients, power-law sizes, 1–10 a client.
+    """Split EMNIST: 35,155 lower-case letters over 40 clients, power-law sizes, 1–10 letters each.
 
     Parameters
     ----------
     num_clients, samples, most_classes
-        How to deal.
+        How to split the samples.
     seed
         The same seed gives the same bits. With seed 2 the largest client has a ninth of the data.
     data
         See `load_images`.
     """
-    return deal(
+    return split_images(
         "EMNIST lower case",
         load_images("emnist", data),
         num_classes=26,

@@ -24,7 +24,7 @@ __all__ = ["Federation"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """Samples of all clients, client after client, and a test set that belongs to nobody.
+    """The samples of all clients, client by client, and a test set that belongs to no client.
 
     Attributes
     ----------
@@ -144,7 +144,7 @@ class Federation:
 
     @classmethod
     def read(cls, path: str | Path) -> Federation:
-        """Read a federation from a CSV, Parquet or npz file of one's own (docs/data.md)."""
+        """Read a federation from your own CSV, Parquet or npz file (docs/data.md)."""
         from fedprice.data.files import read_federation
 
         return read_federation(path)
@@ -178,7 +178,7 @@ class Federation:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of all that the federation holds, in hexadecimal."""
+        """The SHA-256 of the whole federation, in hexadecimal."""
         digest = hashlib.sha256(f"{self.name}\0{self.num_classes}".encode())
         for array in (
             self.features,

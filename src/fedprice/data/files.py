@@ -1,4 +1,4 @@
-"""`read_federation`: a data file of one's own, as CSV, Parquet or npz (docs/data.md)."""
+"""`read_federation`: read a user's data file: CSV, Parquet or npz (docs/data.md)."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _federation(rows: Rows, name: str, test_share: float | None, seed: int) -> F
 
 
 def _clients(rows: Rows, test: BoolArray) -> tuple[tuple[str, ...], IntArray]:
-    """Return the clients' ids in order, and whose each row is (−1: a test row of nobody)."""
+    """Return the clients' ids in order, and each row's client (−1: a test row without one)."""
     import polars as pl
 
     named = (rows.ids.is_not_null() & (rows.ids.str.strip_chars() != "")).fill_null(False)
@@ -157,7 +157,7 @@ def _clients(rows: Rows, test: BoolArray) -> tuple[tuple[str, ...], IntArray]:
 
 
 def _positions(column: pl.Series, distinct: pl.Series) -> IntArray:
-    """Return the position of each entry of a column in `distinct`, −1 for what is not there."""
+    """Return the position of each entry of a column in `distinct`, or −1 if it is not there."""
     import polars as pl
 
     positions = pl.Series(np.arange(len(distinct)))
@@ -177,7 +177,7 @@ def _hold_out(
     if not (isinstance(seed, int | np.integer) and seed >= 0):
         raise InputError(f"`seed` must be a whole number, at least 0; got {seed!r}.")
     sizes = np.bincount(clients)
-    # Fractions of a row add up from client to client: many small clients still give their share.
+    # Fractions of a row are carried from client to client, so many small clients give their share.
     sums = np.floor(np.cumsum(sizes * share) + 1e-6).astype(np.int64)
     wanted = np.minimum(np.diff(sums, prepend=0), sizes - 1)
     shuffled = np.lexsort((np.random.default_rng(seed).random(clients.size), clients))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedprice.data.images import deal
+from fedprice.data.images import split_images
 from fedprice.data.sources import load_images
 
 if TYPE_CHECKING:
@@ -23,18 +23,18 @@ def mnist(
     seed: int = 2,
     data: str | Path | None = None,
 ) -> Federation:
-    """Deal MNIST: 14,463 samples over 40 clients, power-law sizes, 1–6 digits a client.
+    """Split MNIST: 14,463 samples over 40 clients, power-law sizes, 1–6 digits each.
 
     Parameters
     ----------
     num_clients, samples, most_classes
-        How to deal.
+        How to split the samples.
     seed
         The same seed gives the same bits. With seed 2 the largest client has a ninth of the data.
     data
         See `load_images`.
     """
-    return deal(
+    return split_images(
         "MNIST",
         load_images("mnist", data),
         num_classes=10,

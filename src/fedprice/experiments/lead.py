@@ -23,25 +23,26 @@ __all__ = ["lead", "own_lead", "seed_notes"]
 
 
 def lead(settings: Settings, results: Sequence[SetupResult], claims: Sequence[Claim]) -> list[str]:
-    """Return the paragraphs that the report begins with."""
+    """Return the first paragraphs of the report."""
     return [
         _tested(settings, results),
         _found(claims, results),
         baselines(results),
-        "That no prices within the budget have a smaller bound on the loss than the equilibrium is "
-        "proven, and every outcome carries a certificate. That a smaller bound also means better "
-        "training is not proven: it is what is measured here.",
+        "It is proven that no prices within the budget have a smaller bound on the loss than the "
+        "equilibrium, and every outcome carries a certificate. It is not proven that a smaller "
+        "bound also means better training: that is what is measured here.",
     ]
 
 
 def _tested(settings: Settings, results: Sequence[SetupResult]) -> str:
     data = "; ".join(f"{r.title} is {r.study.data_name}" for r in results)
     return (
-        "Section VI of the paper was run again. A server with a budget offers each of "
+        "This is a rerun of Section VI of the paper. A server with a budget offers each of "
         f"{settings.num_clients} clients a price for its participation, each client chooses the "
-        "level that is best for it, and a model is trained from whoever joins. The equilibrium "
-        "is the pricing that the paper proposes; it is compared with uniform pricing, the same "
-        "price for all clients, and weighted pricing, prices in proportion to the clients' data. "
+        "level that is best for it, and a model is trained by the clients that join. The "
+        "equilibrium is the pricing that the paper proposes; it is compared with uniform pricing, "
+        "the same price for all clients, and weighted pricing, prices in proportion to the "
+        "clients' data. "
         f"Every scheme was trained with {_seeds(settings)}; a seed determines who joins when and "
         f"which samples are drawn, and is the same for all schemes. {data}."
     )
@@ -137,14 +138,14 @@ def baselines(results: Sequence[SetupResult]) -> str:
 
 
 def own_lead(result: Result, claims: Sequence[Claim]) -> list[str]:
-    """Return the paragraphs that the report of a study of one's own begins with."""
+    """Return the first paragraphs of the report of a user's study."""
     study, settings = result.study, result.study.settings
     names = ", ".join(title_of(name) for name in study.outcomes)
     return [
         f"{study.data_name}: {len(study.priced.clients)} clients under a budget of "
         f"{study.priced.budget:,g}, priced by {names}. Each client chooses the level that is best "
-        "for it, the probability that it joins a round, and a model is trained from whoever joins, "
-        f"with {_seeds(settings)}; a seed determines who joins when and what is random in "
+        "for it, the probability that it joins a round, and a model is trained by the clients that "
+        f"join, with {_seeds(settings)}; a seed determines who joins when and what is random in "
         f"training, and is the same for all schemes. {study.subject} is compared with all others.",
         _found(claims, [result]),
     ]
@@ -156,13 +157,13 @@ def _seeds(settings: StudySettings) -> str:
 
 
 def seed_notes(settings: StudySettings) -> list[str]:
-    """Return how many seeds were looked at, and what error the intervals have."""
+    """Return how many seeds were evaluated, and what error the intervals have."""
     counts = looks(settings.seeds, settings.most_seeds)
     notes = [
-        f"Claims are looked at after {', '.join(map(str, counts))} seeds, as long as they are "
-        "open; differences are between runs of the same seed. An interval at one look misses with "
-        f"a probability of {100 * ERROR / len(counts):.2g} %, so that those at all looks together "
-        f"miss with at most {100 * ERROR:.0f} %."
+        f"Claims are examined after {', '.join(map(str, counts))} seeds, as long as they are "
+        "inconclusive; differences are between runs of the same seed. An interval at one look "
+        f"misses with a probability of {100 * ERROR / len(counts):.2g} %, so that those at all "
+        f"looks together miss with a probability of at most {100 * ERROR:.0f} %."
         if len(counts) > 1
         else f"There are {counts[0]} seeds; differences are between runs of the same seed, and "
         f"intervals miss with a probability of {100 * ERROR:.0f} %."

@@ -1,8 +1,9 @@
-"""Looks: after how many seeds claims are looked at, and what error each look may have.
+"""Looks: after how many seeds claims are examined, and what error each look may have.
 
-Seeds are added where a claim is open, so a claim is looked at more than once. Its intervals at the
-looks miss with probabilities that sum to ERROR at most, so all of them contain the true number with
-probability 1 − ERROR (Boole's inequality), and it does not matter at which one the adding stops.
+Seeds are added while a claim is inconclusive, so it is examined more than once. Its intervals at
+the looks miss with probabilities that sum to ERROR at most, so all of them contain the true number
+with probability 1 − ERROR (Boole's inequality), and it does not matter at which one the adding
+stops.
 
 References
 ----------
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ERROR", "FEW", "WIDENED", "error_of_a_look", "looks", "next_look", "widening"]
 
-ERROR = 0.05  # of a claim: how likely any of its intervals misses the true number
+ERROR = 0.05  # probability that any interval of a claim misses the true number
 FEW = 20  # seeds below which intervals are widened
 WIDENING = 1.5  # see docs/reproduce.md
 WIDENED = (
@@ -29,14 +30,14 @@ WIDENED = (
 
 
 def looks(first: int, most: int, others: Iterable[int] = ()) -> tuple[int, ...]:
-    """Return the numbers of seeds at which a claim is looked at: doubled up to the most.
+    """Return the numbers of seeds at which a claim is examined: doubled up to the most.
 
     Parameters
     ----------
     first, most
         Numbers of seeds.
     others
-        Further ones, at which some of the runs that the claim is about begin.
+        Further numbers, with which some of the runs that the claim is about begin.
 
     Examples
     --------
@@ -52,7 +53,7 @@ def looks(first: int, most: int, others: Iterable[int] = ()) -> tuple[int, ...]:
 
 
 def error_of_a_look(first: int, most: int, others: Iterable[int] = ()) -> float:
-    """Return how likely the interval at one look may miss.
+    """Return the probability with which the interval at one look may miss.
 
     >>> round(error_of_a_look(20, 200), 4), error_of_a_look(5, 5)
     (0.01, 0.05)
@@ -61,7 +62,7 @@ def error_of_a_look(first: int, most: int, others: Iterable[int] = ()) -> float:
 
 
 def next_look(count: int, first: int, most: int) -> int | None:
-    """Return the look after one with so many seeds, or nothing after the last.
+    """Return the number of seeds of the next look, or None after the last.
 
     >>> next_look(5, 20, 200), next_look(160, 20, 200), next_look(200, 20, 200)
     (20, 200, None)

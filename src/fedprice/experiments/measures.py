@@ -38,7 +38,7 @@ LEAST_SEEDS = 5
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with an interval, which is not a number if there was too little to go by."""
+    """A number with an interval, which is NaN if there are too few observations."""
 
     value: float
     low: float
@@ -48,15 +48,15 @@ class Estimate:
     def of(cls, value: float, samples: FloatArray, count: int) -> Estimate:
         """Return a value with the 95 % percentile interval of its bootstrap samples.
 
-        The interval is expanded for small samples, as Student's is against the normal one; of fewer
-        than LEAST_SEEDS observations there is none.
+        The interval is expanded for small samples, as Student's is against the normal one; with
+        fewer than LEAST_SEEDS observations there is none.
 
         Parameters
         ----------
         value
             The estimate itself.
         samples
-            The same of each resample.
+            The estimate from each resample.
         count
             How many observations were resampled.
         """
@@ -89,9 +89,9 @@ class Estimate:
         values
             Arrays of equal length, paired: the n-th observations share their random numbers.
         error
-            How likely the interval may miss.
+            The probability with which the interval may miss.
         log
-            Whether the interval is made for the logarithm, for numbers that are positive.
+            Whether the interval is made for the logarithm, as for positive numbers.
 
         References
         ----------
@@ -155,7 +155,7 @@ def interval_of_mean(values: FloatArray, error: float) -> tuple[Any, Any]:
 def shortest_time(
     seconds: FloatArray, idle: float, levels: Sequence[FloatArray], rounds: int
 ) -> float:
-    """Return simulated seconds that runs under each of some vectors of levels last at least.
+    """Return simulated seconds that runs under each of several vectors of levels surely last.
 
     A run's length is a sum of independent rounds; it falls short of its mean by more than five
     standard deviations about once in three million runs.
@@ -176,7 +176,7 @@ def shortest_time(
     found = []
     for level in levels:
         stayed = np.cumprod(np.concatenate([[1.0], 1 - level[order]]))
-        slowest = stayed * np.append(level[order], 1.0)  # nobody slower joins, and this one does
+        slowest = stayed * np.append(level[order], 1.0)  # and no slower client joins
         mean = float(slowest @ lengths)
         variance = max(float(slowest @ lengths**2) - mean**2, 0.0)
         found.append(rounds * mean - 5 * (rounds * variance) ** 0.5)
@@ -227,12 +227,12 @@ def time_to(curves: FloatArray, target: FloatArray, end: float, *, falling: bool
 def time_ratio(
     own: FloatArray, other: FloatArray, at: float, end: float, *, falling: bool, error: float
 ) -> Estimate:
-    """Return how long one scheme takes to get where another is at a time, over that time.
+    """Return the time one scheme needs to get where another is at a given time, over that time.
 
     Ratio r means for r ≤ 1 that the scheme's mean at time r · `at` is the other's at `at`, and for
-    r ≥ 1 that its mean at `at` is the other's at `at` / r: whoever is ahead at `at`, the ratio says
-    how much earlier it was where the other is. So it is finite even if one of the two never gets
-    where the other is.
+    r ≥ 1 that its mean at `at` is the other's at `at` / r: the ratio says how much earlier the
+    scheme that is ahead at `at` was where the other one is. So it is finite even if one of the two
+    never gets where the other is.
 
     The interval has every r at which the mean over seeds of the differences, own at its time minus
     other at its own, may be 0 (`interval_of_mean`): it is made on the scale of the loss or
@@ -243,11 +243,11 @@ def time_ratio(
     own, other
         Values at POINTS times from 0 to `end`, shape (seeds, POINTS); seed by seed the same coins.
     at
-        When the other is looked at.
+        The time at which the other scheme is evaluated.
     end
         The last time.
     falling
-        Whether the lower is ahead (a loss) or the higher (an accuracy).
+        Whether the lower one is ahead (a loss) or the higher one (an accuracy).
     error
         How likely the interval may miss.
     """
@@ -264,7 +264,7 @@ def time_ratio(
     if len(own) < LEAST_SEEDS:
         return Estimate(value, np.nan, np.nan)
     least, most = interval_of_mean(behind, error)
-    # The last r at which equality is possible: the first one, seen from the other side.
+    # The last r at which equality is possible is the first one with the schemes swapped.
     high = -_first(-ratios[::-1], -most[::-1])
     return Estimate(value, _first(ratios, least), high)
 
@@ -282,7 +282,7 @@ def _first(places: FloatArray, values: FloatArray) -> float:
 
 
 def resample_indices(count: int) -> npt.NDArray[np.int64]:
-    """Return observations drawn with replacement, shape (RESAMPLES, count); the same every time."""
+    """Return observations drawn with replacement, shape (RESAMPLES, count); always the same."""
     return np.random.default_rng(0).integers(0, count, (RESAMPLES, count))
 
 
@@ -298,11 +298,11 @@ class Timed:
     times
         When each scheme's mean first gets there; inf if it does not.
     ratios
-        Of that scheme's time to each other's (`time_ratio`), each at the time at which the other
-        gets to the target, or at its end if it does not.
+        The ratios of that scheme's time to each other's (`time_ratio`), each at the time at which
+        the other reaches the target, or at its end if it does not.
     seeds
-        How many seeds each scheme's numbers stand on: those that it shares with that scheme and the
-        reference.
+        How many seeds each scheme's numbers are based on: those that it shares with that scheme and
+        the reference.
     """
 
     target: float
@@ -331,11 +331,11 @@ class Timed:
         what
             "loss" or "accuracy".
         fraction, end
-            Of the evaluation time, and that time.
+            The fraction of the evaluation time, and that time.
         own, reference
             The scheme that is compared with all others, and the one that sets the target.
         error
-            How likely an interval for some of the runs may miss, by their names.
+            The probability with which an interval for some runs may miss, by their names.
         """
         falling = what == "loss"
         grids = {name: on_grid(runs, what, end) for name, runs in curves.items()}

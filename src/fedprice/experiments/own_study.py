@@ -1,4 +1,4 @@
-"""`study`: a comparison of schemes on a task of one's own, as the paper's setups are compared."""
+"""`study`: compare schemes on your own task, as on the paper's setups."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def study(
     """Calibrate a task, price its clients by several schemes, train under each, and compare.
 
     The first scheme is compared with all others, in pairs of runs with the same seed; seeds are
-    added where a comparison is open. Runs that a file has are not computed again, whatever study
+    added where a comparison is inconclusive. Stored runs are not computed again, whichever study
     they were made for.
 
     Parameters
@@ -74,32 +74,33 @@ def study(
     schemes
         Names, or FILE.py:FUNCTION.
     seeds, most_seeds
-        Runs of each scheme at first, and at most where a comparison is open; by default no more.
+        The initial and the largest number of runs per scheme; by default the same.
     rounds
-        Of training.
+        The number of training rounds.
     budget
         The most to pay in total.
     cost, value
         One number per client; a single number is the mean of an exponential draw, as in the
-        paper, whose Setup 1 the defaults are from.
+        paper; the defaults are those of its Setup 1.
     max_weight
         Sets floors, so that no aggregation weight exceeds it; by default none, as in the paper:
         schemes that leave clients out could not meet floors.
     game
-        Makes the game of a calibration, in the place of budget, costs, values and `max_weight`.
+        Makes the game from a calibration; replaces budget, costs, values and `max_weight`.
     calibration
-        What was measured; by default pilots with the settings of `fedprice.calibrate` do it.
+        What was measured; by default pilots are run with the settings of `fedprice.calibrate`.
     clock
         Simulated time; without it, times are rounds.
     name, code
-        What the study is called, and a hash of the code that made the task, if its own fingerprint
-        cannot know it.
+        The study's name, and a hash of the code that made the task, if the task's own fingerprint
+        cannot include it.
     cells
         Where runs are kept; by default in the user's cache, shared by all studies.
     workers
-        How many runs at a time, by default one per core.
+        The number of runs at the same time; by default one per core.
     report, progress
-        Told in a line what happens; and rounds done, rounds in all, runs done, runs in all.
+        Called with one line about each event; and with the rounds done, all rounds, the runs done
+        and all runs.
 
     Returns
     -------
@@ -109,7 +110,7 @@ def study(
     """
     settings = StudySettings(tuple(schemes), seeds, most_seeds or seeds, rounds)
     if len(settings.schemes) < 2:
-        raise InputError(f"a study compares at least two schemes; got {len(settings.schemes)}.")
+        raise InputError(f"a study needs at least two schemes; got {len(settings.schemes)}.")
     source = TaskSource(name or task.name, task, clock, code)
     store = Store(shared_cells() if cells is None else Path(cells), report)
     store.clean()

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs no network, and beside it every table and figure."""
+"""The report: one HTML file that needs no network, and a file for every table and figure."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Report:
     Attributes
     ----------
     title, paragraphs
-        The heading, and what comes first, in words.
+        The heading, and the first paragraphs.
     first, others
         Figures before the verdicts, and after the tables.
     claims, tables
-        What is claimed, and every table.
+        The claims, and all tables.
     notes, ran, settings
-        How it was run: what to know, when and where, and all settings.
+        How it was run: notes, when and where, and all settings.
     results
-        The runs behind it.
+        The runs that it is based on.
     """
 
     title: str
@@ -81,7 +81,7 @@ class Report:
         keys = {table.key for table in self.tables} | {drawing.key for drawing in drawings}
         for old in (*(folder / "tables").iterdir(), *(folder / "figures").iterdir()):
             if old.stem not in keys and old.stem.startswith(("table-", "fig-")):
-                old.unlink()  # of other settings
+                old.unlink()  # left from other settings
         for table in (self.verdicts, *self.tables):
             _write_table(table, folder / "tables")
         images = {drawing.key: _write_figure(drawing, folder / "figures") for drawing in drawings}
@@ -128,7 +128,7 @@ def _markdown_figures(drawings: list[Drawing]) -> list[str]:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds, or minutes if they are many, as text."""
+    """Return seconds, or minutes if there are many, as text."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 

@@ -1,4 +1,4 @@
-"""`reproduce`: run what is missing of the paper's evaluation, and gather the results."""
+"""`reproduce`: run the missing parts of the paper's evaluation, and gather the results."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ class Reproduction:
     Attributes
     ----------
     settings, results
-        What was run, and what came of it, a setup each.
+        What was run, and one result per setup.
     wall_seconds, finished
-        Wall-clock time of all calls with these settings, stopped ones too, and the last's date.
+        Wall-clock time of all calls with these settings, including stopped ones, and the date of
+        the last one.
     machine, version
-        Where, and by which fedprice, they were made.
+        The machine, and the version of fedprice.
     """
 
     settings: Settings
@@ -65,8 +66,8 @@ def reproduce(
 ) -> Reproduction:
     """Run what is missing, and return everything.
 
-    A directory that holds part of the work, of these or other settings, is gone on with: a cell is
-    computed only if there is no file with its fingerprint.
+    Work that a directory already holds, from these or other settings, is reused: a cell is computed
+    only if there is no file with its fingerprint.
 
     Parameters
     ----------
@@ -79,9 +80,9 @@ def reproduce(
     workers
         Processes, by default one per core, or "ray".
     report
-        Told in a line what happens.
+        Called with one line about each event.
     progress
-        Told rounds done, rounds in all, cells done, cells in all.
+        Called with the rounds done, all rounds, the cells done and all cells.
     """
     start = time.monotonic()
     try:
@@ -91,7 +92,7 @@ def reproduce(
     store = Store(folder / "cells", report)
     store.clean()
     work = _load(settings, data, store, report)
-    missing = work.missing()  # prices, too: a scheme that fails is named before anything is written
+    missing = work.missing()  # also prices: a scheme that fails does so before anything is written
     with whole_file(folder / SETTINGS) as part:
         part.write_text(settings.to_toml(), encoding="utf-8")
     computed = False
@@ -112,7 +113,7 @@ def reproduce(
 def gather(folder: Path, data: str | None = None) -> Reproduction:
     """Return a reproduction from what is stored; nothing is computed."""
     if not (folder / SETTINGS).is_file():
-        raise InputError(f"{folder} holds no reproduction. Run: fedprice reproduce --out {folder}")
+        raise InputError(f"{folder} has no reproduction. Run: fedprice reproduce --out {folder}")
     settings = Settings.read(folder / SETTINGS)
     advice = f"Run: fedprice reproduce --settings {folder / SETTINGS} --out {folder}"
     try:
@@ -124,7 +125,7 @@ def gather(folder: Path, data: str | None = None) -> Reproduction:
         if missing:
             raise InputError(
                 f"{folder} lacks {len(missing)} of {len(work.cells())} results (first: "
-                f"{missing[0].title}), or they are of other code. {advice}"
+                f"{missing[0].title}), or they are from other code. {advice}"
             )
         if not work.add_seeds(lambda _: None):
             return _finish(settings, work, folder)
@@ -136,14 +137,14 @@ def _load(
     takers = [name for name in settings.setups if setup_of(name).takes_data]
     studies = []
     for name in settings.setups:
-        # Setups without a use for `data` refuse it, so they get it only if all of them are such.
+        # Setups that do not use `data` refuse it, so they get it only if none of them uses it.
         own = data if name in takers or not takers else None
         studies.append(begin(settings, name, own, store, report))
     return Work(studies, store, SetupResult, claims_of)
 
 
 def machine() -> str:
-    """Return this machine in a few words."""
+    """Return a short description of this machine."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
         f"numpy {np.__version__}"
@@ -151,7 +152,7 @@ def machine() -> str:
 
 
 def _note_time(folder: Path, settings: Settings, seconds: float) -> None:
-    """Add to the time that a reproduction took; other settings begin anew."""
+    """Add to the time that a reproduction took; other settings start from 0."""
     known = _run_facts(folder)
     spent = known.get("wall_seconds", 0.0) if known.get("settings") == settings.to_toml() else 0.0
     facts = {

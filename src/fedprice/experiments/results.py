@@ -1,4 +1,4 @@
-"""`Result`: a study with all its runs, and what is read off them."""
+"""`Result`: a study with all of its runs, and the measures taken from them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Result:
 
     @property
     def measures(self) -> list[str]:
-        """What was evaluated: "loss", and "accuracy" if the task knows it."""
+        """What was evaluated: "loss", and "accuracy" if the task has one."""
         known = np.isfinite(self.curves[self.study.subject][0].accuracy).all()
         return ["loss", "accuracy"] if known else ["loss"]
 
@@ -65,7 +65,7 @@ class Result:
         what
             "loss" or "accuracy".
         fraction
-            At which share of the evaluation time the reference sets the target; by default the
+            The share of the evaluation time at which the reference sets the target; by default the
             study's.
         """
         return self.race(what, self.compared, self.study.reference, self.end, fraction)
@@ -93,14 +93,14 @@ class Result:
         return min(len(self.curves[name]) for name in names)
 
     def error(self, *names: str) -> float:
-        """Return how likely one interval for these runs may miss, as seeds may be added later."""
+        """Return the probability with which one interval may miss, as seeds may be added later."""
         settings, plans = self.study.settings, self.study.plans
         firsts = [plans[name].seeds for name in names]
         return error_of_a_look(settings.seeds, settings.most_seeds, firsts)
 
     @property
     def seconds(self) -> float:
-        """What calibration and all runs took, summed over workers."""
+        """The time that calibration and all runs took, summed over workers."""
         return self.study.seconds + sum(c.seconds for runs in self.curves.values() for c in runs)
 
     def last(self, name: str, what: str = "loss") -> FloatArray:
@@ -133,8 +133,8 @@ def mean(values: FloatArray) -> Any:
 def spread(values: FloatArray) -> Any:
     """Return the mean absolute deviation from the median over seeds, the last axis.
 
-    Brown and Forsythe (1974) compare it rather than the standard deviation: one seed far from the
-    others would decide that.
+    Brown and Forsythe (1974) compare it rather than the standard deviation, which a single outlying
+    seed would dominate.
     """
     middle = np.median(values, axis=-1, keepdims=True)
     return np.abs(values - middle).mean(axis=-1)
@@ -150,7 +150,7 @@ def title_of(name: str) -> str:
 
 
 def basis(settings: StudySettings, seeds: int | None = None, rounds: int | None = None) -> str:
-    """Return in words what runs something stands on, by default those of the schemes."""
+    """Return in words which runs something is based on, by default those of the schemes."""
     least, most = seeds or settings.seeds, max(seeds or settings.seeds, settings.most_seeds)
     words = f"{least} seeds" if least == most else f"{least} to {most} seeds"
     return words if rounds is None else f"{words}, {rounds:,} rounds"

@@ -1,4 +1,4 @@
-"""Runs cells on worker processes, or on a Ray cluster, and stores what comes back."""
+"""Runs cells on worker processes or on a Ray cluster, and returns their results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run_cells"]
 
-TICK = 0.5  # seconds between looks at the workers' progress
+TICK = 0.5  # seconds between checks of the workers' progress
 STRIDE = 10  # rounds that a worker reports at a time
 
 _done: Any = None  # in a worker: rounds done by all workers, shared
@@ -37,10 +37,10 @@ _done: Any = None  # in a worker: rounds done by all workers, shared
 def run_cells(
     cells: Sequence[Cell], workers: int | str, progress: Callable[[int, int], None]
 ) -> Iterator[tuple[Cell, Curve]]:
-    """Compute cells, and yield each with its result as it comes.
+    """Compute cells, and yield each with its result as it arrives.
 
-    Those of a setup run on processes or a cluster, those of a task of one's own on threads of this
-    process, as no other could make the task.
+    Cells of a setup run on processes or a cluster. Those of a user's task run on threads of this
+    process, since no other process could create the task.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def run_cells(
         How many processes, one thread each; or "ray" for a Ray cluster: the one that RAY_ADDRESS
         names, or a local one on loopback.
     progress
-        Told now and then how many rounds, and how many cells, are done so far.
+        Called from time to time with the numbers of rounds and cells done so far.
     """
     if isinstance(cells[0].source, TaskSource):
         return _on_threads(cells, cells[0].source.task, int(workers), progress)
@@ -112,14 +112,14 @@ def _on_processes(
             child.join(timeout=10)
         if isinstance(error, BrokenProcessPool):
             raise InputError(
-                "a worker was killed, perhaps for want of memory; what is done is kept. Run the "
+                "a worker was killed, perhaps as memory ran out; all progress is kept. Run the "
                 "same command again, with fewer --workers."
             ) from error
         raise
 
 
 def _start_worker(rounds: Any) -> None:
-    """Share the counter, leave Ctrl-C to the parent, and do not outlive it."""
+    """Share the counter, leave Ctrl-C to the parent process, and end with it."""
     global _done
     _done = rounds
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -21,16 +21,16 @@ PUBLISHED_SCHEMES = ("weighted-published", "uniform-published")
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What any study has to know.
+    """The settings of any study.
 
     Attributes
     ----------
     schemes
         Names, or FILE.py:FUNCTION.
     seeds, most_seeds
-        Runs of each scheme at first, and where a verdict is still open at the end.
+        The initial number of runs per scheme, and the largest while a verdict is inconclusive.
     rounds
-        Of training.
+        The number of training rounds.
     """
 
     schemes: tuple[str, ...] = PAPER_SCHEMES
@@ -59,7 +59,7 @@ class Settings(StudySettings):
     Attributes
     ----------
     schemes
-        Schemes beside the paper's: names, or FILE.py:FUNCTION.
+        Schemes in addition to the paper's: names, or FILE.py:FUNCTION.
     seeds, most_seeds, rounds
         As for any study; the rounds are R.
     setups
@@ -69,9 +69,9 @@ class Settings(StudySettings):
     num_clients
         Clients of a setup; with fewer than the paper's 40, samples shrink in proportion.
     pilot_repeats, pilot_rounds
-        Of the calibration.
+        The repeats and rounds of the calibration's pilots.
     bias_seeds
-        Runs of each mechanism of the comparison of biases, and of the difference estimator.
+        Runs of each mechanism in the comparison of biases, and of the difference estimator.
     level_vectors, level_rounds
         Random levels, and rounds of training, to compare the bound with what is measured.
     population_draws

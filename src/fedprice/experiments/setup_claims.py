@@ -20,12 +20,12 @@ __all__ = ["all_claims", "claims_of"]
 
 
 def all_claims(results: Sequence[SetupResult]) -> list[Claim]:
-    """Return every claim that the results speak to."""
+    """Return every claim that the results can decide."""
     return [claim for result in results for claim in claims_of(result)]
 
 
 def claims_of(result: SetupResult) -> list[Claim]:
-    """Return every claim that a setup's results speak to."""
+    """Return every claim that a setup's results can decide."""
     claims = _time_claims(result) + _variance_claims(result) + _utility_claims(result)
     if result.name == "setup1":
         claims += _payer_claims(result)
@@ -119,7 +119,7 @@ def _sweep_claims(result: SetupResult) -> list[Claim]:
         )
         printed = "lower" if falls else "higher"
         claims.append(claim_of(result, text, printed, ours, 0.0, below=falls, runs=runs))
-        if falls and what != "mean_value":  # of v̄ the paper does not say so
+        if falls and what != "mean_value":  # the paper does not claim this for v̄
             ours = Estimate.jackknife(ratio_of_spreads, ends, error=error, log=True)
             text = (
                 f"A {word} of {better:,} varies less than {worse:,}: ratio of spreads of the loss"

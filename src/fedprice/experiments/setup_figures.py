@@ -42,7 +42,7 @@ def leading_figures(results: Sequence[SetupResult]) -> list[Drawing]:
 
 
 def other_figures(results: Sequence[SetupResult]) -> list[Drawing]:
-    """Draw the rest, the paper's first."""
+    """Draw the other figures, those of the paper first."""
     drawings = [sweep_figure(result) for result in results]
     drawings += [bias_figure(result) for result in results]
     drawings += [bound_figure(result) for result in results if result.study.compares_bound]
@@ -50,7 +50,7 @@ def other_figures(results: Sequence[SetupResult]) -> list[Drawing]:
 
 
 def sweep_figure(result: SetupResult) -> Drawing:
-    """Draw Figure 5, 6 or 7: what the mean value, the mean cost or the budget changes."""
+    """Draw Figure 5, 6 or 7: the effect of the mean value, the mean cost or the budget."""
     number, symbol = SWEEP_FIGURES[result.name]
     end = result.sweep_end
     figure, axes = new_figure(3)
@@ -93,7 +93,7 @@ def bias_figure(result: SetupResult) -> Drawing:
         f"fig-bias-{result.name}",
         f"Bias: {result.title}",
         figure,
-        "Over rounds, since full participation takes longer ones. Means over seeds.",
+        "Drawn over rounds, since full participation has longer ones. Means over seeds.",
         basis(result.study.settings, result.study.settings.bias_seeds),
     )
 

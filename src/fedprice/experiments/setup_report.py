@@ -40,7 +40,7 @@ def report_of(reproduction: Reproduction) -> Report:
 
 
 def run_notes(reproduction: Reproduction) -> list[str]:
-    """Return what a reader must know of the runs and the data."""
+    """Return what a reader must know about the runs and the data."""
     settings = reproduction.settings
     notes = [
         f"A run has {settings.rounds:,} rounds of {settings.local_steps} local steps with batches "
@@ -51,7 +51,7 @@ def run_notes(reproduction: Reproduction) -> list[str]:
         "of a setup is what every run of the three schemes covers.",
         "Costs and values are one exponential draw per setup, the same under all schemes; seeds "
         "vary coins and batches, the same under all schemes.",
-        "The authors' public code uses other settings than the paper (50 local steps, constant "
+        "The authors' public code uses settings other than the paper's (50 local steps, constant "
         "costs), and its generators do not give 14,463 or 35,155 samples; ours follow the paper's "
         "text.",
     ]

@@ -26,12 +26,12 @@ class SetupResult(Result):
 
     @property
     def compared(self) -> list[str]:
-        """The schemes that figures show: beside published baselines, nothing else could be seen."""
+        """The schemes in figures; the published baselines would hide all others."""
         return [name for name in self.study.outcomes if name not in PUBLISHED_SCHEMES]
 
     @cached_property
     def published_end(self) -> float:
-        """The evaluation time with the baselines as published, who join less: shorter rounds."""
+        """The evaluation time with the published baselines, which have fewer joiners."""
         return self.study.lasts("equilibrium", *PUBLISHED_SCHEMES)
 
     def published(self, what: str) -> Timed:

@@ -40,11 +40,11 @@ SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "setup2": ("mean_cost", (10, 20, 40)),
     "setup3": ("budget", (250, 500, 1_000)),
 }
-OTHER_RUNS = ("difference", "fedavg", "subset", "full")  # names of runs that are no scheme's
-RIDGE = 1e-6  # where the least loss is looked for; the loss there is reported without it
+OTHER_RUNS = ("difference", "fedavg", "subset", "full")  # runs that do not belong to a scheme
+RIDGE = 1e-6  # added to the loss to find its minimum; the loss there is stated without it
 SWEEP_TIME = 600.0  # simulated seconds that Figures 5 to 7 show
 MEAN_LEVEL = 0.25  # of the random levels
-SPARE = 1.4  # rounds beyond what they take on average, so that every run gets there
+SPARE = 1.4  # factor on the mean number of rounds, so that every run gets there
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class SetupStudy(Study):
 
     @property
     def scheme_names(self) -> tuple[str, ...]:
-        """The paper's schemes, its baselines as published, those asked for."""
+        """The paper's schemes, its baselines as published, and those that were requested."""
         return (*PAPER_SCHEMES, *PUBLISHED_SCHEMES, *self.settings.schemes)
 
     def printed(self, what: str) -> dict[str, int]:
@@ -130,12 +130,12 @@ class SetupStudy(Study):
     def level_vectors(self) -> FloatArray:
         """Random levels, shape (vectors, num_clients), all with the same mean.
 
-        With different means, any rule that likes more joiners would order them well.
+        With different means, any rule that prefers more joiners would order them well.
         """
         rng = np.random.default_rng(0)
         shape = (self.settings.level_vectors, self.federation.num_clients)
         levels = np.exp(rng.normal(0, 1, shape))
-        for _ in range(50):  # scaled, and kept within limits, until both hold
+        for _ in range(50):  # scale and clip until both the mean and the limits hold
             levels = np.clip(levels * MEAN_LEVEL / levels.mean(axis=1, keepdims=True), 0.02, 1.0)
         return levels
 
@@ -176,7 +176,7 @@ def begin(
     store: Store,
     report: Callable[[str], None] | None = None,
 ) -> SetupStudy:
-    """Return a setup calibrated, from the store or else by pilots, which `report` is told of."""
+    """Return a calibrated setup, from the store or by pilots, which `report` announces."""
     setup = setup_of(name)
     federation = federation_of(name, settings.num_clients, data)
     training = Training(local_steps=settings.local_steps, batch=settings.batch)

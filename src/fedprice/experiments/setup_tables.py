@@ -79,14 +79,14 @@ def early_table(results: Sequence[SetupResult]) -> Table:
         "table-early",
         "Tables II and III at earlier targets",
         rows,
-        "Where the target lies is our choice, so here are others: what uniform pricing reaches at "
+        "The choice of the target is ours, so here are others: what uniform pricing reaches at "
         "a quarter and at half of the evaluation time.",
         basis(results[0].study.settings),
     )
 
 
 def alpha_for_payers(study: SetupStudy, draws: int, wanted: int = 3) -> str:
-    """Return in words at which α the median draw with v̄ = 4,000 has as many payers, to 10 %."""
+    """Return in words at which α, to 10 %, the median draw with v̄ = 4,000 has that many payers."""
     own = study.calibration.alpha
     low, high = own / 1e4, own * 1e4
     if np.median(study.payer_counts(4_000, high, draws)) < wanted:

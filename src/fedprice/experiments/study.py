@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Study", "calibrated"]
 
-FRACTION = 0.9  # of the time, at which the reference sets the target
+FRACTION = 0.9  # share of the time at which the reference sets the target
 
 
 class Plan(NamedTuple):
-    """What is trained under one name: levels, how long, in what manner, on how many seeds first."""
+    """What is trained under one name: levels, rounds, aggregator, and initial number of seeds."""
 
     levels: FloatArray
     rounds: int
@@ -56,7 +56,7 @@ class Study:
     Attributes
     ----------
     name
-        Of the task.
+        The name of the task.
     settings, source
         What to run, and what is trained.
     calibration, priced
@@ -64,7 +64,7 @@ class Study:
     own
         F(w_n*) of each client, the loss that it could reach alone, where it is known.
     seconds
-        What calibration took.
+        The time that calibration took.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Study:
 
     @property
     def title(self) -> str:
-        """What the study is called in tables."""
+        """The study's name in tables."""
         return self.name
 
     @property
@@ -162,7 +162,7 @@ class Study:
         Parameters
         ----------
         seeds
-            How many runs, by name, where it is more than planned.
+            The number of runs, by name, where it is larger than planned.
         """
         return [
             Cell(
@@ -180,14 +180,14 @@ def calibrated(
     report: Callable[[str], None] | None,
     **settings: Any,
 ) -> tuple[Calibration, float]:
-    """Return a calibration and what it took in seconds, from the store or else by pilots.
+    """Return a calibration and the seconds that it took, from the store or by pilots.
 
     Parameters
     ----------
     source, store
         What is calibrated, and where results are kept.
     report
-        Told that pilots run; without it they must not.
+        Called with a line before pilots run; without it, they must not run.
     **settings
         As for `fedprice.calibrate`.
     """

@@ -1,4 +1,4 @@
-"""`Table`: rows for the eye, for programs and for papers."""
+"""`Table`: rows for people, for programs and for papers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Table:
     note
         What to know when reading it.
     basis
-        How many runs it stands on.
+        The runs that it is based on.
     best
         Columns whose best number is set in bold in LaTeX, within a setup: "least" or "most".
     """
@@ -92,7 +92,7 @@ class Table:
                 else:
                     cells[name] = float(value) if isinstance(value, int) else value
             flat.append(cells)
-        # Numbers and words in one column, such as the paper's, become words.
+        # A column that mixes numbers and words, such as the paper's, becomes text.
         return pl.DataFrame(flat, infer_schema_length=None, strict=False)
 
     def markdown(self) -> str:

@@ -26,9 +26,9 @@ __all__ = [
 
 TIMES = (
     "A time is when the mean over seeds first gets to the target, and ∞ if it does not within the "
-    "evaluation time. The ratio compares with a scheme at that scheme's time: whoever is ahead "
-    "there, it says how much earlier it was where the other is, so it is finite even where a time "
-    "is not."
+    "evaluation time. The ratio compares with a scheme at that scheme's time: it says how much "
+    "earlier the one that is ahead then was where the other one is, so it is finite even where a "
+    "time is not."
 )
 
 
@@ -55,7 +55,7 @@ def times_table(results: Sequence[Result], what: str, key: str, title: str, note
 
 
 def utility_gain(result: Result, other: str) -> Estimate:
-    """Return by how much the clients' total utility exceeds another scheme's, measured losses."""
+    """Return by how much total client utility exceeds another scheme's, by measured losses."""
     outcomes = result.study.outcomes
     subject = result.study.subject
     ours, theirs = outcomes[subject], outcomes[other]
@@ -71,7 +71,7 @@ def utility_gain(result: Result, other: str) -> Estimate:
 def utility_table(
     results: Sequence[Result], key: str, title: str, printed: Mapping[str, Mapping[str, float]]
 ) -> Table:
-    """Return what clients gain in total over other schemes, beside what a paper prints of it."""
+    """Return what clients gain in total over other schemes, next to a paper's numbers."""
     rows: list[dict[str, Any]] = []
     for result in results:
         outcomes, subject = result.study.outcomes, result.study.subject
@@ -106,7 +106,7 @@ def utility_table(
 def total_utility(result: Result, name: str) -> Estimate:
     """Return Σ U_n = Σ P q − c q^τ + v (F(w_n*) − F) with the measured final loss (equation 8).
 
-    Where F(w_n*) is not known it is left out, the same under every scheme.
+    Where F(w_n*) is not known it is left out; it is the same under every scheme.
     """
     outcome = result.study.outcomes[name]
     clients = outcome.game.clients
@@ -138,7 +138,7 @@ def levels_table(results: Sequence[Result]) -> Table:
         rows,
         "The weight of an update is the client's share of all samples over its level. “Loss by the "
         "bound” is what the bound predicts above full participation. Client utility is the total, "
-        "with the measured loss; what a client could have had alone is the same in all rows.",
+        "with the measured loss; what a client could reach alone is the same in all rows.",
         best={"loss by the bound": "least", "client utility": "most"},
     )
 

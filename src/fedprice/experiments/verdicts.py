@@ -27,14 +27,14 @@ RULE = (
     "A claim says that a number lies on one side of a limit. It holds if our whole interval lies "
     "there, and fails if the whole interval lies on the other side; otherwise it is inconclusive. "
     "A ratio below 1 means that the first scheme is ahead. The probability that a claim's verdict "
-    "is wrong is at most 5 %, however often seeds were added: seeds are added where a claim is "
-    "open, and the 5 % are shared evenly among all looks at it. The chance is per claim, not for "
-    "all of them together. Numbers of payers come with the range of 90 % of the draws instead."
+    "is wrong is at most 5 %, however often seeds were added: seeds are added while a claim is "
+    "inconclusive, and the 5 % are shared evenly among all looks at it. This holds per claim, not "
+    "for all of them together. Numbers of payers come with the range of 90 % of the draws instead."
 )
 
 
 class Verdict(StrEnum):
-    """What we found of a claim."""
+    """What we found about a claim."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -54,11 +54,11 @@ class Claim:
     ours
         Ours, with its interval.
     limit, below
-        It claims a number below this limit, or above.
+        The limit, and whether the claim is that the number lies below it.
     runs
-        The names of the runs that our number stands on; of these, seeds can be added.
+        The names of the runs that our number is based on, to which seeds can be added.
     seeds
-        How many seeds they have in common; 0 if the number is not one of training.
+        How many seeds they have in common; 0 if the number does not come from training.
     """
 
     setup: str
@@ -92,7 +92,7 @@ class Claim:
 
     @property
     def difference(self) -> str:
-        """What we found other than the paper, in a sentence; nothing if the numbers agree."""
+        """A sentence about how our number differs from the paper's; empty if they agree."""
         if not isinstance(self.paper, str) and not self.ours.low <= self.paper <= self.ours.high:
             words = {
                 Verdict.HOLDS: "The claim holds, but the paper's number lies outside our interval",
@@ -120,7 +120,7 @@ class Claim:
 
 
 def open_runs(result: Result, claims: Sequence[Claim]) -> dict[str, int]:
-    """Return which runs need how many seeds next, as a claim about them is still open."""
+    """Return how many seeds runs need next, where a claim about them is still inconclusive."""
     settings = result.study.settings
     wanted: dict[str, int] = {}
     for claim in claims:

@@ -25,18 +25,18 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 @dataclass(frozen=True, eq=False)
 class Work(Generic[StudyT, ResultT]):
-    """What is to be run, and what is known of it; seeds are added where verdicts are open.
+    """The runs that are needed, and their results; seeds are added while verdicts are inconclusive.
 
     Attributes
     ----------
     studies, store
         What to run, and where results are kept.
     result_of, claims_of
-        Makes a result of a study and its runs, and claims of a result.
+        Make a result from a study and its runs, and claims from a result.
     seeds
-        How many seeds, by study and run, where it is more than planned.
+        The number of seeds, by study and run, where it is larger than planned.
     found
-        What is known, by the title of a cell.
+        The results so far, by the title of their cell.
     """
 
     studies: list[StudyT]
@@ -63,21 +63,21 @@ class Work(Generic[StudyT, ResultT]):
         return missing
 
     def results(self) -> list[ResultT]:
-        """Return what came of the runs, one result per study."""
+        """Return the results of the runs, one per study."""
         curves: dict[str, dict[str, list[Curve]]] = {study.name: {} for study in self.studies}
         for cell in self.cells():  # in the order of the seeds
             curves[cell.source.name].setdefault(cell.name, []).append(self.found[cell.title])
         return [self.result_of(study, curves[study.name]) for study in self.studies]
 
     def add_seeds(self, report: Callable[[str], None]) -> bool:
-        """Ask for more seeds where a verdict is open; return whether there was any."""
+        """Add seeds where a verdict is inconclusive; return whether there is any."""
         results = self.results()
         more = {result.name: open_runs(result, self.claims_of(result)) for result in results}
         for study, runs in more.items():
             self.seeds[study] = self.seeds.get(study, {}) | runs
             for count in sorted(set(runs.values())):
                 names = ", ".join(name for name, own in runs.items() if own == count)
-                report(f"{study}: some verdicts are open; going on to {count} seeds of {names}")
+                report(f"{study}: some verdicts are inconclusive; raising {names} to {count} seeds")
         return any(more.values())
 
     def compute(
@@ -88,7 +88,7 @@ class Work(Generic[StudyT, ResultT]):
     ) -> None:
         """Compute cells, and keep each result as it comes."""
         total = sum(cell.rounds for cell in cells)
-        # The longest first, so that no worker is left alone with one at the end.
+        # The longest first, so that no worker is left with a long one at the end.
         ordered = sorted(cells, key=lambda c: -c.rounds * float(c.levels.sum()))
         computed = run_cells(
             ordered,

@@ -1,7 +1,7 @@
-"""`Agreements`: under which conditions a run's periods are offered, and what was agreed on each.
+"""`Agreements`: the conditions under which a run's periods are offered, and what was agreed on.
 
-A period that is in the ledger is taken up as it was agreed, if it was for the same training; for a
-new one, whoever is there is priced, made an offer, and agreed with.
+A period that is in the ledger is resumed as agreed, if it was for the same training. For a new one,
+the clients that are present are priced, receive offers, and agree.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agreements"]
 
-_log = logging.getLogger("flwr")  # where a Flower app says what happens
+_log = logging.getLogger("flwr")  # the log of a Flower app
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Agreements:
     plan
         How many rounds each period has.
     names, initial, layout
-        The model that the run begins with.
+        The model that the run starts with.
     reach
-        From a round, counted from 0, to its η E, where it is known.
+        Maps a round, counted from 0, to its η E, where that is known.
     """
 
     ledger: Ledger
@@ -81,7 +81,7 @@ class Agreements:
     reach: Callable[[int], float | None]
 
     def taken_up(self, number: int) -> Agreement | None:
-        """Return the agreement of a period in the ledger, None if there is none yet.
+        """Return the agreement of a period in the ledger; None if there is none yet.
 
         An agreement on another training is refused.
 
@@ -101,21 +101,21 @@ class Agreements:
         return agreement
 
     def reached(self, number: int, grid: Grid, exchange: Exchange, presence: Presence) -> Agreement:
-        """Price whoever is there for a new period, and return what they agreed to.
+        """Price the clients that are present for a new period, and return what they agreed to.
 
         Parameters
         ----------
         number
             Which period, counted from 1.
         grid, exchange, presence
-            How to reach clients, and who is there.
+            How to reach clients, and which ones are present.
         """
         period, name = self._period(number), period_of(self.run, number)
         bargain = Bargain(self.ledger, self.key, name)
         if bargain.conditions is not None:
             self._require_same(bargain.conditions, period)
         if not presence.nodes:  # at the start, or after a restart between two periods
-            # A bargain that was begun goes on with whoever is there.
+            # A bargain that was started continues with the clients that are present.
             wanted = self.clients or presence.steady_count(grid)
             enough = self.quorum if number == 1 and not bargain.attempt else 1
             presence.gather(grid, wanted, enough=enough)
@@ -146,7 +146,7 @@ class Agreements:
     def _proposed(
         self, profiles: list[Profile], period: Period
     ) -> tuple[Conditions, dict[str, Proposal], Turns | None]:
-        """Return under which conditions to offer what to these clients in a period, and how."""
+        """Return the conditions of a period, what to offer these clients, and in which way."""
         name = period_of(self.run, period.number)
         follows = period_of(self.run, period.number - 1) if period.number > 1 else ""
         reaches = [self.reach(r) for r in range(period.done, period.done + period.rounds)]
@@ -184,20 +184,20 @@ class Agreements:
         return conditions, proposals, priced.turns
 
     def _fit(self, profiles: list[Profile], reach: float | None) -> list[Profile]:
-        """Return those who can be priced, so that one client's declarations stop nobody else."""
+        """Return the clients that can be priced, so that no client can stop the others."""
         most, fit = self.limits.norm_cap, []
         for profile in profiles:
             why = self.pricing.unfit(profile)
             if profile.grad_norm and reach is not None and float(profile.grad_norm) * reach > most:
                 why = f"its gradient norm of {profile.grad_norm} allows updates above {most:g}"
             if why:
-                _log.warning("%s is made no offer: %s", profile.client, why)
+                _log.warning("%s gets no offer: %s", profile.client, why)
             else:
                 fit.append(profile)
-        return fit or profiles  # the pricing says what is wrong with all of them
+        return fit or profiles  # the pricing reports what is wrong with all of them
 
     def _require_same(self, conditions: Conditions, period: Period) -> None:
-        """Refuse to go on with what was offered for another training."""
+        """Refuse to continue with offers for another training."""
         here = Conditions(
             **asdict(conditions)
             | {
@@ -211,15 +211,15 @@ class Agreements:
         )
         runs = self.ledger.books.runs
         new = conditions.run not in runs or not runs[conditions.run].done
-        if new and not conditions.follows:  # what comes later is in the ledger
+        if new and not conditions.follows:  # later periods are checked by the ledger
             here = replace(here, model=arrays_hash(self._model()))
         if here != conditions:
             raise self._begun_otherwise(conditions.run)
 
     def _begun_otherwise(self, name: str) -> InputError:
         return InputError(
-            f"run {name!r} in {self.ledger.name} was begun with other rounds, or another budget, "
-            "model, key, beacon or task; take another name for the run."
+            f"run {name!r} in {self.ledger.name} was started with other rounds, or another budget, "
+            "model, key, beacon or task; choose another name for the run."
         )
 
     def _model(self) -> Arrays:

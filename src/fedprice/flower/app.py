@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_LEDGER", "FlowerApp", "absolute", "config_text"]
 
 DEFAULT_LEDGER = "sqlite:///market.db"
-ROUNDS = ("rounds", "num-server-rounds", "num_server_rounds")  # what apps call their rounds
+ROUNDS = ("rounds", "num-server-rounds", "num_server_rounds")  # how apps name their rounds
 _SETTING = re.compile(r"""([\w.-]+)=("[^"]*"|'[^']*'|\S+)\s*""")
 
 
@@ -37,13 +37,13 @@ class FlowerApp:
         Where its pyproject.toml is, and the name of the project in it.
     config
         Its settings, by flat names. Every client sees them, so `ledger` is empty where a command or
-        the environment (FEDPRICE_LEDGER) names one: its URL may hold a password. `clients-file` is
-        sought in the app's directory, then in the user's.
+        the environment (FEDPRICE_LEDGER) names one: its URL may contain a password. `clients-file`
+        is looked up in the app's directory, then in the user's.
     components, federations
         Where its server and client are; the federations that it names.
     wanted_clients, wanted_ledger, wanted_run
-        How many clients a command asks for, 0 if it does not say; the URL of its ledger, and the
-        name of its run.
+        The number of clients that a command requests, 0 if it does not; the URL of its ledger, and
+        the name of its run.
     chosen
         The settings that a command changed.
     """
@@ -76,7 +76,7 @@ class FlowerApp:
         folder, run_config
             Where it is, and settings such as 'rounds=3 run="first"'.
         clients, rounds
-            How many, instead of what its settings say.
+            The numbers of clients and rounds, instead of those in its settings.
         ledger
             The URL of the ledger, instead of the environment's and the setting's.
         run
@@ -92,7 +92,7 @@ class FlowerApp:
                 f"({error.strerror})."
             ) from error
         except (KeyError, TypeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(f"{folder / 'pyproject.toml'} is not that of a Flower app.") from error
+            raise InputError(f"{folder / 'pyproject.toml'} is not of a Flower app.") from error
         config = _flat(own.get("config", {}))
         changes = _changes(config, run_config)
         if clients is not None and "clients" in config:
@@ -115,12 +115,12 @@ class FlowerApp:
             config["ledger"] = ""
         elif has_password(url):
             raise InputError(
-                "the setting `ledger` must not hold a password: clients see the settings. Put the "
-                "URL into FEDPRICE_LEDGER, in the server's environment."
+                "the setting `ledger` must not contain a password: clients see the settings. Put "
+                "the URL into FEDPRICE_LEDGER, in the server's environment."
             )
         elif url:
             config["ledger"] = absolute(url)
-        if table := str(config.get("clients-file", "")):  # other processes have other directories
+        if table := str(config.get("clients-file", "")):  # other processes run elsewhere
             there = (folder / table).resolve()
             config["clients-file"] = str(there if there.exists() else Path(table).resolve())
         return cls(
@@ -150,19 +150,19 @@ class FlowerApp:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the environment of the app's server says, and nobody else's."""
+        """The environment variables of the app's server, and of no other process."""
         return {"FEDPRICE_LEDGER": self.ledger, "FEDPRICE_RUN": self.run}
 
     @property
     def options(self) -> list[str]:
-        """The options of `flwr run` that hand over the settings."""
+        """The options of `flwr run` that pass on the settings."""
         return ["--run-config", config_text(self.config)] if self.config else []
 
     @property
     def clients(self) -> int:
         """How many clients there are: a command's, the app's setting's, or its federation's.
 
-        0 if nothing says how many.
+        0 if the number is not given.
         """
         if self.wanted_clients:
             return self.wanted_clients
@@ -189,7 +189,7 @@ class FlowerApp:
 
     def run_in_process(self) -> None:
         """Run the app's server and its clients in this process."""
-        from fedprice.flower.strategy import PricedParticipation  # which needs this module
+        from fedprice.flower.strategy import PricedParticipation  # it imports this module
 
         clients = self.require_clients()
         started = PricedParticipation.started
@@ -200,7 +200,7 @@ class FlowerApp:
             raise self.unpriced()
 
     def unpriced(self) -> InputError:
-        """Return what to say of an app that was run without a market."""
+        """Return the message about an app that was run without a market."""
         return InputError(
             f"the server of the app in {self.folder} started no PricedParticipation: nothing was "
             'priced or recorded. See docs/flower.md, "Add pricing to a Flower app".'
@@ -229,7 +229,7 @@ class FlowerApp:
 
 
 def absolute(url: str) -> str:
-    """Return the URL of a ledger for processes that have other directories than this one.
+    """Return the URL of a ledger for processes with other working directories.
 
     Examples
     --------
@@ -243,7 +243,7 @@ def absolute(url: str) -> str:
 
 
 def config_text(config: dict[str, Any]) -> str:
-    """Return settings as `flwr run --run-config` takes them.
+    """Return settings in the form that `flwr run --run-config` takes.
 
     Examples
     --------
@@ -274,7 +274,7 @@ def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _changes(config: dict[str, Any], text: str) -> dict[str, Any]:
-    """Return the settings that a text changes, each of the kind that it was."""
+    """Return the settings that a text changes, each of the same type as before."""
     changes, rest = dict[str, Any](), text.strip()
     while rest:
         found = _SETTING.match(rest)
@@ -286,7 +286,7 @@ def _changes(config: dict[str, Any], text: str) -> dict[str, Any]:
         try:
             changes[name] = tomllib.loads(f"value = {value}")["value"]
         except tomllib.TOMLDecodeError as error:
-            raise InputError(f"{value} is no value for {name}; text needs quotes.") from error
+            raise InputError(f"{value} is not a value for {name}; text needs quotes.") from error
         wanted = type(config[name])
         if wanted is float and type(changes[name]) is int:
             changes[name] = float(changes[name])
@@ -300,7 +300,7 @@ def _changes(config: dict[str, Any], text: str) -> dict[str, Any]:
 
 
 def _choose(changes: dict[str, Any], name: str, value: int | str, option: str) -> None:
-    """Take a setting from an option; refuse one that --run-config sets otherwise."""
+    """Take a setting from an option; refuse it if --run-config sets another value."""
     if changes.setdefault(name, value) != value:
         raise InputError(
             f"{option} is {value}, but --run-config says {name}={changes[name]}; give one of them."
@@ -309,7 +309,7 @@ def _choose(changes: dict[str, Any], name: str, value: int | str, option: str) -
 
 @contextmanager
 def _environment(changes: dict[str, str]) -> Iterator[None]:
-    """Change this process's environment for a while."""
+    """Change this process's environment inside a `with` block."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:

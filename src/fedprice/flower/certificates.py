@@ -1,4 +1,4 @@
-"""Certificates and node keys for a deployment on this machine, made for the occasion."""
+"""Temporary certificates and node keys for a deployment on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAYS = 7
 
 
 def holds_certificates(folder: Path, address: str = "127.0.0.1") -> bool:
-    """Return whether a directory has certificates for an address that hold for another day."""
+    """Return whether a directory has certificates for an address that are valid for another day."""
     if not all((folder / name).exists() for name in ("ca.crt", "server.pem", "server.key")):
         return False
     leaf = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
@@ -40,7 +40,7 @@ def write_certificates(folder: Path, address: str = "127.0.0.1") -> None:
     root = _certificate(issuer, authority.public_key(), issuer, authority, ca=True)
     leaf = _certificate(_name("localhost"), server.public_key(), issuer, authority, extra=local)
     for name in ("ca.crt", "server.pem", "server.key"):
-        (folder / name).unlink(missing_ok=True)  # of a deployment before
+        (folder / name).unlink(missing_ok=True)  # left by an earlier deployment
     (folder / "ca.crt").write_bytes(root.public_bytes(serialization.Encoding.PEM))
     (folder / "server.pem").write_bytes(leaf.public_bytes(serialization.Encoding.PEM))
     _write_private(
@@ -54,7 +54,7 @@ def write_certificates(folder: Path, address: str = "127.0.0.1") -> None:
 
 
 def write_node_key(path: Path) -> None:
-    """Write the key by which a SuperNode is known to its SuperLink, and its public part (.pub)."""
+    """Write the key that identifies a SuperNode to its SuperLink, and its public part (.pub)."""
     key = ec.generate_private_key(ec.SECP384R1())
     _write_private(
         path,

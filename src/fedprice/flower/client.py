@@ -3,10 +3,10 @@
     app = ClientApp()
     ParticipationMod(client).answer(app)          # client: Context → Client
 
-It answers offers with the level that suits the client best, one at a time of each server, reveals
+It answers offers with the level that suits the client best, one offer per server at a time, reveals
 its coin secret when all commitments are recorded, trains only when its own coin shows heads, and
-signs what leaves. What it has in writing is kept by `fedprice.flower.evidence`; a client that has
-lost it goes on all the same, with what the messages hold.
+signs what it sends. `fedprice.flower.evidence` keeps the messages as evidence; a client that has
+lost them can still continue, with what new messages contain.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ __all__ = ["PILOT", "Client", "ParticipationMod"]
 
 _log = logging.getLogger("flwr")
 
-ANSWERS = "_fedprice_answers"  # of an app's class: it takes part in a market
+ANSWERS = "_fedprice_answers"  # attribute of an app's class: it takes part in a market
 SECURE = {"secagg_mod", "secaggplus_mod"}  # Flower's mods of secure aggregation
 PILOT = "fedprice-pilot"  # a node's own setting: train without a market, for pilots in one process
 
 
 @dataclass(frozen=True)
 class Client:
-    """What a client knows of itself.
+    """What a client knows about itself.
 
     Attributes
     ----------
@@ -84,17 +84,17 @@ class Client:
         c, v and τ: what joining every round of a run costs it, and what a unit less of loss is
         worth to it.
     most_payment
-        The most that it pays the server for a whole run; by default nothing.
+        The most that it is willing to pay the server for a whole run; by default nothing.
     rounds
-        The rounds of the run that its cost and value are for; None takes the server's word.
+        The rounds of the run that its cost and value are for; None accepts the server's number.
     grad_norm
         A bound on the norm of its stochastic gradients; None where norms are to be measured.
     server
-        The public key of the server it deals with; None takes any that asks.
+        The public key of its server; None accepts any server.
     reveals
         Whether it tells the server its cost and value (a run with full information).
     receipts
-        A file in which it keeps what it has in writing, for `fedprice verify`; None for none.
+        A file in which it keeps signed messages, for `fedprice verify`; None for none.
     """
 
     name: str
@@ -114,13 +114,13 @@ class Client:
 class ParticipationMod:
     """Lets a ClientApp take part in a market.
 
-    Whatever other mods the app has, this one is the outermost: what it signs is what leaves. It may
-    stand in `ClientApp(mods=[…])` or not.
+    Whatever other mods the app has, this one is the outermost: what it signs is what is sent. It
+    may be listed in `ClientApp(mods=[…])` or not.
 
     Parameters
     ----------
     client
-        Who this client is, from its Flower context (node and run configuration).
+        Returns this client from its Flower context (node and run configuration).
     returns
         What the app's train function returns: new "weights", as usual with Flower; or the "update"
         new − old, with the new values of buffers.
@@ -135,7 +135,7 @@ class ParticipationMod:
         self._client, self._returns = client, returns
 
     def answer(self, app: ClientApp) -> None:
-        """Let an app answer the market's questions, and train only when its coin shows heads."""
+        """Make an app answer the market's messages, and train only when its coin shows heads."""
         if SECURE & {getattr(mod, "__name__", "") for mod in getattr(app, "_mods", ())}:
             raise InputError(
                 "secure aggregation hides each update from the server, which could then neither "
@@ -158,11 +158,12 @@ class ParticipationMod:
                 return train(message, context)
             return questions.get(kind, partial(plain.__call__, own))(message, context)
 
-        # The app itself, and not a mod among others: mods that change what is sent come before.
+        # Wraps the app itself rather than being one of its mods: mods that change what is sent run
+        # first.
         app.__class__ = type(plain.__name__, (plain,), {"__call__": call, ANSWERS: True})
 
     def __call__(self, message: Message, context: Context, call_next: Next) -> Message:
-        """Do nothing: `answer` does all of it."""
+        """Do nothing: `answer` does all the work."""
         return call_next(message, context)
 
     @staticmethod
@@ -199,7 +200,7 @@ class ParticipationMod:
         signed = signed_of(record, "offer")
         offer, conditions = _own_offer(own, str(record.get("conditions")), signed)
         told = {name[7:]: value for name, value in record.items() if name.startswith("before.")}
-        before = _agreed(own, told) if told else None  # the period before was opened
+        before = _agreed(own, told) if told else None  # the previous period was opened
         with kept_evidence(context, own.receipts) as evidence:
             answered = evidence.commitment_to(signed, own.key.public)
             if before is not None and answered is None:
@@ -266,8 +267,8 @@ class ParticipationMod:
     @staticmethod
     def _trained(message: Message, context: Context, call_next: Next) -> Message:
         """Return the app's reply, if its arrays have the names that they should have."""
-        names = list(the_arrays(message.content).keys())  # an app may change what it was sent
-        message.content.pop(MARKET, None)  # some mods want one ConfigRecord, the app's
+        names = list(the_arrays(message.content).keys())  # an app may change what it received
+        message.content.pop(MARKET, None)  # some mods expect only one ConfigRecord, the app's
         reply = call_next(message, context)
         if not isinstance(reply, Message):
             raise RefusedError("the app's train function returned no message.")
@@ -293,7 +294,7 @@ class ParticipationMod:
 
 @dataclass(frozen=True)
 class _Agreed:
-    """What a message says was agreed with this client, and what fixes its coins."""
+    """What was agreed with this client according to a message, and what determines its coins."""
 
     conditions: Conditions
     offer: Signed
@@ -311,7 +312,7 @@ def _agreed(own: Client, record: dict[str, Any]) -> _Agreed:
     return _read_agreed(own, text, secret, *(signed_of(record, name) for name in names))
 
 
-@lru_cache(maxsize=64)  # the same agreement comes again every round
+@lru_cache(maxsize=64)  # the same agreement recurs in every round
 def _read_agreed(
     own: Client, text: str, secret: bytes, signed: Signed, committed: Signed, opening: Signed
 ) -> _Agreed:
@@ -343,7 +344,7 @@ def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agre
 
 
 def _own_offer(own: Client, text: str, signed: Signed) -> tuple[Offer, Conditions]:
-    """Return an offer that was made to this client, by the server it deals with."""
+    """Return an offer that this client's server made to it."""
     offer: Offer = signed.open(Offer, own.server or signed.key)
     if offer.client != own.name:
         raise RefusedError("this offer is for another client.")
@@ -355,7 +356,7 @@ def _own_offer(own: Client, text: str, signed: Signed) -> tuple[Offer, Condition
     return offer, conditions
 
 
-@lru_cache(maxsize=64)  # the same conditions come again every round
+@lru_cache(maxsize=64)  # the same conditions recur in every round
 def _read_conditions(text: str) -> tuple[Conditions, str]:
     """Return conditions and their hash; they do not change, so they may be shared."""
     conditions = conditions_of(text)
@@ -381,7 +382,7 @@ def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
     level = chosen_level(
         offer, conditions, cost=own.cost, value=own.value, cost_exponent=own.cost_exponent
     )
-    # What will be posted, in whole micro-units: the floats of large prices could hide a charge.
+    # What will be posted, in whole micro-units: floats of large prices could hide a charge.
     chosen, paid = level / LEVEL_ONE, offer.pays.payment(level)
     share = conditions.rounds / conditions.run_rounds
     if -paid > own.most_payment * MICRO * share + 0.5:
@@ -398,7 +399,7 @@ def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
 
 
 def _noted(own: Client, conditions: Conditions) -> Signed:
-    """Return conditions as a client keeps them: they come with offers that the server signed."""
+    """Return conditions as a client stores them: they come with offers that the server signed."""
     text = conditions.text
     return Signed(text.encode(), own.key.sign_text(text), own.key.public)
 
@@ -406,17 +407,17 @@ def _noted(own: Client, conditions: Conditions) -> Signed:
 def _ensure(
     evidence: Evidence, own: Client, conditions: Conditions, offer: Signed, commitment: Signed
 ) -> None:
-    """Take up a commitment of this client that it does not remember, such as after a restart."""
+    """Restore a commitment that this client no longer remembers, such as after a restart."""
     if evidence.commitment_to(offer, own.key.public) is None:
         evidence.keep(_noted(own, conditions), offer, commitment)
 
 
 def _tell(own: Client, offer: Offer, conditions: Conditions, level: int, context: Context) -> None:
-    """Log what was offered and chosen, beside what was offered in the period before."""
+    """Log what was offered and chosen, and what was offered in the previous period."""
     known = dict(context.state.config_records.get(MARKET) or {})
     told = f"{offer.pays} for {conditions.rounds} rounds, in {conditions.unit}"
     earlier = known.get(f"terms of {conditions.follows}")
-    changed = f"; in the period before: {earlier}" if isinstance(earlier, str) else ""
+    changed = f"; in the previous period: {earlier}" if isinstance(earlier, str) else ""
     chose = f"{level / LEVEL_ONE:.4f}"
     _log.info("%s: run %s offers %s%s; chosen: %s", own.name, conditions.run, told, changed, chose)
     context.state[MARKET] = market_record(**known | {f"terms of {conditions.run}": told})

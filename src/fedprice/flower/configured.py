@@ -1,4 +1,4 @@
-"""What a strategy of Flower's sends to each node, without a network and without its sampling."""
+"""What a Flower strategy sends to each node, without a network and without its sampling."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def contents(
     config: ConfigRecord,
     nodes: Sequence[int],
 ) -> dict[int, RecordDict]:
-    """Return what a strategy sends to each node; what it sends to the first, if it skips the node.
+    """Return what a strategy sends to each node; for a node that it skips, what the first one gets.
 
     Parameters
     ----------
     ask
         Its `configure_train` or `configure_evaluate`.
     parts
-        The strategy and those inside it, whose sampling is set aside meanwhile.
+        The strategy and those inside it, whose sampling is disabled meanwhile.
     """
     if not nodes:
         return {}
     with changed(parts, EVERYBODY):
-        own = ConfigRecord(dict(config))  # strategies add to it
+        own = ConfigRecord(dict(config))  # a copy, since strategies add to it
         messages = list(ask(server_round, arrays, own, _Nodes(nodes)))
     given = {message.metadata.dst_node_id: message.content for message in messages}
     first = [message.content for message in messages[:1]]
@@ -60,7 +60,7 @@ def contents(
 
 @contextmanager
 def changed(parts: list[Strategy], settings: dict[str, Any]) -> Iterator[None]:
-    """Have strategies use other settings for a while, where they have them."""
+    """Change settings of strategies, where they have them, inside a `with` block."""
     before = [{n: vars(part)[n] for n in settings if n in vars(part)} for part in parts]
     try:
         for part, own in zip(parts, before, strict=True):
@@ -79,7 +79,7 @@ class _Nodes(Grid):
 
     def get_node_ids(self) -> list[int]:
         self._asked += 1
-        # Who asks again and again is waiting for more nodes, which may as well be made up.
+        # A strategy that asks repeatedly is waiting for more nodes, so pretend that there are more.
         return [*self._nodes, *range(-1000 * max(0, self._asked - 3), 0)]
 
     def create_message(

@@ -1,7 +1,7 @@
-"""Replies as Flower's strategies expect them: one record of arrays, one of metrics, alike in all.
+"""Replies as Flower's strategies expect them: one record of arrays, and one with the same metrics.
 
-Flower ends a run if one reply has other records or metrics than another. In a market nobody may end
-the others' run, so replies are made consistent first.
+Flower ends a run if replies differ in their records or metrics. In a market no client may end the
+run of the others, so replies are made consistent first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def consistent(replies: Sequence[Message], key: str) -> list[Message]:
     shared = [name for name in names if len({_kind(own.get(name)) for own in found}) == 1]
     if len(shared) < len(names):
         left_out = ", ".join(repr(name) for name in names if name not in set(shared))
-        _log.warning("metrics that are not alike in all replies are left out: %.200s", left_out)
+        _log.warning("metrics that differ between replies are left out: %.200s", left_out)
     counts = [own.get(key) for own in found]
     counted = all(_is_count(count) for count in counts) and any(counts)
     of_arrays = _usual([list(reply.content.array_records) for reply in replies], "arrays")
@@ -48,7 +48,7 @@ def consistent(replies: Sequence[Message], key: str) -> list[Message]:
         records: dict[str, Any] = {}
         for name, record in reply.content.items():
             if isinstance(record, ArrayRecord):
-                records[of_arrays] = record.copy()  # strategies empty the records they are given
+                records[of_arrays] = record.copy()  # strategies empty the records they get
             elif isinstance(record, ConfigRecord) and name not in (MARKET, of_arrays):
                 records[name] = record
         records[of_metrics] = MetricRecord({name: own[name] for name in shared})
@@ -64,7 +64,7 @@ def with_weight(content: RecordDict, key: str, weight: float | int) -> RecordDic
 
 
 def _kind(value: Any) -> int | None:
-    """Return what makes values comparable: None if missing, −1 for a number, a list's length."""
+    """Return the kind of a value, to compare: None if missing, −1 for a number, a list's length."""
     if value is None:
         return None
     return len(value) if isinstance(value, list) else -1

@@ -62,7 +62,7 @@ def proposals_of(
     Parameters
     ----------
     profiles, priced, period
-        Who is there, what to offer each, and for which period.
+        The clients that are present, what to offer each, and the period.
     reach
         The largest η E of the period's rounds, where it is known.
     most
@@ -80,24 +80,24 @@ def proposals_of(
 
 
 class Deals:
-    """Comes to an agreement with the clients that are there.
+    """Reaches an agreement with the clients that are present.
 
     Parameters
     ----------
     grid, exchange, presence
-        How to reach clients, and who is there.
+        How to reach clients, and which ones are present.
     bargain
-        What the ledger has of it so far; a bargain that was begun is taken up.
+        The bargain as recorded in the ledger so far; one that was started is resumed.
     propose
-        From names of clients to conditions, what is proposed to each, and how to do it in turn, if
-        offers are made so; the proposals are then in the order of the turns.
+        Maps names of clients to conditions, proposals, and how to make offers in turn, if they are
+        made so; the proposals are then in the order of the turns.
     held
-        From tariffs with the least levels to the most that the period may cost with them, in
+        Maps tariffs and least levels to the most that the period may cost with them, in
         micro-units.
     lifetime
-        Seconds for which offers hold.
+        Seconds for which offers are valid.
     fund
-        Whether to bring in what is needed (simulations).
+        Whether to deposit the money that is needed (simulations).
     sequential
         Whether offers are made one after another.
     """
@@ -123,9 +123,9 @@ class Deals:
     def agree(self, run: str, beacon: Callable[[], str] | None) -> Agreement:
         """Offer, take commitments and secrets, and open the run; return what was agreed.
 
-        If payers bring in less than was counted on, or somebody does not reveal its secret, the
-        others are priced again without them. A bargain that a restart interrupted goes on where the
-        ledger has it: clients say again what they answered.
+        If payers bring in less than expected, or a client does not reveal its secret, the others
+        are priced again without them. A bargain that a restart interrupted is resumed from the
+        ledger: clients repeat what they answered.
 
         Parameters
         ----------
@@ -163,17 +163,17 @@ class Deals:
         return bargain.open(budget, beacon() if beacon is not None else "")
 
     def _offer(self, run: str, why: str) -> None:
-        """Record offers to whoever is there, less those who were counted on in vain."""
+        """Record offers to the clients that are present, except those that let the others down."""
         bargain = self._bargain
         if bargain.attempt == MOST_ATTEMPTS:
             raise InputError(
-                f"run {run!r} came to no agreement in {MOST_ATTEMPTS} sets of offers: {why}. End "
-                f"it with `fedprice ledger settle {run}`, and take another name."
+                f"run {run!r} reached no agreement in {MOST_ATTEMPTS} sets of offers: {why}. End "
+                f"it with `fedprice ledger settle {run}`, and choose another name."
             )
         names = in_order(set(self._presence.nodes) - self._left_out)
         conditions, proposals, turns = self._propose(names)
         if bargain.attempt == MOST_ATTEMPTS - 1:
-            # Nobody is counted on to pay any more.
+            # From now on, no client is expected to pay.
             while payers := {name for name, own in proposals.items() if own.tariff.is_income}:
                 self._left_out |= payers
                 conditions, proposals, turns = self._propose(in_order(set(proposals) - payers))
@@ -189,10 +189,10 @@ class Deals:
     def _offer_in_turn(
         self, conditions: Conditions, proposals: Mapping[str, Proposal], turns: Turns, why: str
     ) -> None:
-        """Make one offer after another, each for what the commitments so far leave of the budget.
+        """Make one offer after another, each within the budget that earlier commitments leave.
 
-        Whoever does not answer while its share of the time lasts costs nothing. After a restart,
-        those who were asked before are asked again, with the same offers, and then the others.
+        A client that does not answer within its share of the time costs nothing. After a restart,
+        clients that were asked before are asked again with the same offers, and then the others.
         """
         bargain, left = self._bargain, self._held([])
         begins, until = bool(why) or not bargain.attempt, time.monotonic() + self._wait
@@ -203,7 +203,7 @@ class Deals:
             self._drop_silent()
             left -= sum(own.payment for own in bargain.terms.values())
         for place, (turn, client) in enumerate(waiting):
-            if left < 0:  # somebody who had been too late has answered now: others are to be made
+            if left < 0:  # a late client has answered now: make other offers
                 break
             made = replace(proposals[client], tariff=turns.tariff(turn, left))
             if begins and place == 0:
@@ -220,18 +220,18 @@ class Deals:
             self._bargain.drop(client, NO_ANSWER)
 
     def _require_money(self, offered: Offered) -> None:
-        """Refuse to go on if the treasury lacks money, before anybody is bound to an offer."""
+        """Refuse to continue if the treasury lacks money, before an offer binds any client."""
         bargain, needed = self._bargain, self._held(offered)
         there = bargain.ledger.balance("treasury")
         if not self._fund and there < needed:
             raise InputError(
                 f"run {bargain.run!r} needs {money(needed)} in the treasury of "
-                f"{bargain.ledger.name}; {money(there)} are there. Bring in the rest with: "
+                f"{bargain.ledger.name}; {money(there)} are there. Deposit the rest with: "
                 "fedprice ledger open URL --deposit AMOUNT --reference TEXT"
             )
 
     def _budget(self) -> int:
-        """Return what the period may cost with those who committed, in micro-units."""
+        """Return what the period may cost with the clients that committed, in micro-units."""
         return self._held(self._offered(self._bargain.terms))
 
     def _offered(self, clients: Iterable[str]) -> Offered:
@@ -242,13 +242,13 @@ class Deals:
 
     @cached_property
     def _before(self) -> dict[str, dict[str, Any]]:
-        """What tells each client of the period before that it was opened."""
+        """The messages that tell each client of the previous period that it was opened."""
         bargain = self._bargain
         follows = bargain.conditions.follows if bargain.conditions else ""
         return opened_fields(Agreement.load(bargain.ledger, follows), bargain) if follows else {}
 
     def _take_commitments(self, within: float) -> list[int]:
-        """Ask those who have not answered their offers; return the levels of those who commit."""
+        """Ask clients that have not answered yet; return the levels of those that commit."""
         bargain, presence, levels = self._bargain, self._presence, list[int]()
         for client, reply in self._answers("offer", bargain.wants, self._before, within):
             try:
@@ -266,7 +266,7 @@ class Deals:
         return levels
 
     def _take_secrets(self) -> str:
-        """Ask for the clients' secrets; return who keeps it, if somebody does."""
+        """Ask for the clients' secrets; return which clients withhold theirs, if any."""
         bargain = self._bargain
         rosters, commitments = bargain.rosters(), bargain.commitments
         fields = {
@@ -291,7 +291,7 @@ class Deals:
         fields: Mapping[str, dict[str, Any]],
         within: float,
     ) -> Iterator[tuple[str, Message]]:
-        """Ask those clients that are there about their offers; yield who answers what."""
+        """Ask clients that are present about their offers; yield each client with its answer."""
         bargain, presence = self._bargain, self._presence
         if bargain.conditions is None:
             return
@@ -309,7 +309,7 @@ class Deals:
         yield from self._exchange.answers(self._grid, asked, within)
 
     def _shortfall(self) -> str:
-        """Return why the run cannot be opened with those who are left; empty if it can."""
+        """Return why the run cannot be opened with the remaining clients; empty if it can."""
         bargain, terms = self._bargain, self._bargain.terms
         if not terms:
             return "nobody is left"
@@ -331,7 +331,7 @@ class Deals:
 
 
 def opened_fields(agreement: Agreement, bargain: Bargain) -> dict[str, dict[str, Any]]:
-    """Return what tells each client of a period that it was opened."""
+    """Return the messages that tell each client of a period that it was opened."""
     opening = signed_fields("opening", agreement.opening(bargain.key))
     return {
         client: {

@@ -1,7 +1,7 @@
-"""`Deployment`: a SuperLink and its SuperNodes as processes on this machine, up and down again.
+"""`Deployment`: a SuperLink and its SuperNodes as processes on this machine, started and stopped.
 
-Everything listens on 127.0.0.1 and lives in one directory, which others cannot read. All processes,
-and whatever they start, carry a mark in their environment, by which they are found and ended.
+Everything listens on 127.0.0.1 and uses one directory, which others cannot read. All processes, and
+the processes they start, carry a mark in their environment, by which they are found and ended.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["Deployment"]
 
 STAGGER = 1.0  # seconds between the starts of SuperNodes
 PATIENCE = 60.0  # seconds for which the SuperLink may fail to answer
-OURS = ".fedprice-deployment"  # says that a directory is one
+OURS = ".fedprice-deployment"  # marks a directory as ours
 
 
 @dataclass
@@ -60,10 +60,10 @@ class Deployment:
     Parameters
     ----------
     folder
-        A directory for keys, certificates and state: new, empty, or that of a deployment before,
+        A directory for keys, certificates and state: new, empty, or that of an earlier deployment,
         whose keys and certificates are used again.
     clients
-        How many SuperNodes.
+        The number of SuperNodes.
     tls
         Whether to use TLS and node authentication.
     tell
@@ -71,15 +71,15 @@ class Deployment:
     network
         Namespaces to put the clients into; None leaves them on 127.0.0.1.
     market_keys
-        Whether clients sign with keys of their own; otherwise with those of a simulation.
+        Whether clients sign with their own keys; otherwise with those of a simulation.
     keys
-        The directory of the market's keys, if they are not made for the occasion.
+        The directory of the market's keys, if new ones are not to be made.
     environment
-        Of the server alone.
+        Environment variables of the server only.
     logs
-        The directory for logs, by default that of everything else.
+        The directory for logs; by default the same as for everything else.
     mark
-        What all processes carry in their environment.
+        The mark that all processes carry in their environment.
     """
 
     folder: Path
@@ -125,12 +125,12 @@ class Deployment:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End everything, in the order of its dependence, whoever is impatient meanwhile."""
+        """End everything in the order of dependence, ignoring further interrupts."""
         with undisturbed():
             self._end()
 
     def _end(self) -> None:
-        self.tell("taking everything down")
+        self.tell("shutting everything down")
         for process in reversed(self._processes.values()):
             with suppress(ProcessLookupError):
                 process.terminate()
@@ -148,7 +148,7 @@ class Deployment:
         return "127.0.0.1" if self.network is None else self.network.address
 
     def run(self, app: FlowerApp, watch: Callable[[], None], *, timeout: float) -> str:
-        """Run an app, call `watch` now and then, and return how the run ended."""
+        """Run an app, call `watch` from time to time, and return how the run ended."""
         started = json.loads(
             self.flwr(
                 "run", str(app.copied(self.folder / "app")), "here", *app.options,
@@ -191,7 +191,7 @@ class Deployment:
             part.write_text(said, "utf-8")
 
     def _patiently(self, ask: Callable[[], str]) -> str:
-        """Ask the SuperLink again if it fails, as long as its process is there."""
+        """Ask the SuperLink again if it fails, as long as its process exists."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -262,7 +262,7 @@ class Deployment:
         if shutil.which("flower-superlink", path=offline(self.folder, "")["PATH"]) is None:
             raise DeploymentError("there is no command flower-superlink beside this Python.")
         self.port = free_port()
-        for path in self.folder.glob("link.db*"):  # of a deployment before: the market needs none
+        for path in self.folder.glob("link.db*"):  # of an earlier deployment; not needed
             path.unlink()
         names = [str(n + 1) for n in range(self.clients)]
         self._prepare_keys(names)
@@ -295,13 +295,13 @@ class Deployment:
             for key in (f"client-{name}.key", "server.pub"):
                 if not (every / key).exists():
                     raise InputError(
-                        f"{every} holds no {key}; make keys with: fedprice flower keys {every} "
+                        f"{every} has no {key}; make keys with: fedprice flower keys {every} "
                         f"--clients {self.clients}"
                     )
                 (own / key).touch(0o600)
                 shutil.copy(every / key, own)
             if (every / f"client-{name}.toml").exists():
-                own_file(every / f"client-{name}.toml")  # what is wrong is said before all else
+                own_file(every / f"client-{name}.toml")  # report errors before anything is started
                 shutil.copy(every / f"client-{name}.toml", own / "client.toml")
             elif not (own / "client.toml").exists():
                 cost = made_up_cost(int(name) - 1)

@@ -1,4 +1,4 @@
-"""How a model on Flower is judged: by its clients' metrics, and by the loss that the server finds.
+"""How a model on Flower is evaluated: by its clients' metrics, and by the loss on the server.
 
 Metrics are averaged as Flower averages them, by the clients' numbers of examples.
 """
@@ -25,7 +25,7 @@ __all__ = ["LossWatch", "mean_metrics", "metrics_of", "tell_unusual"]
 
 _log = logging.getLogger("flwr")
 
-LONGEST = 10_000  # numbers in a client's metrics: what is logged must be readable
+LONGEST = 10_000  # most numbers in a client's metrics, so that logs stay readable
 MOST = 1e15  # examples that a client may say it used
 EXAMPLES = "num-examples"  # the metric that Flower weights by
 Value = int | float | list[int] | list[float]
@@ -37,8 +37,8 @@ def mean_metrics(
     """Return the clients' metrics, weighted by their numbers of examples; None if there are none.
 
     Numbers and lists of numbers are averaged; a metric that one client lacks is averaged over the
-    others. A client that does not say how many examples it used counts with the samples that it
-    agreed on.
+    others. A client that does not say how many examples it used counts with the samples
+    that it agreed on.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     weights: dict[str, float] = {}
@@ -58,7 +58,7 @@ def mean_metrics(
                 break
             try:
                 own = np.asarray(value, np.float64)
-            except OverflowError:  # a whole number beyond all floats
+            except OverflowError:  # a whole number too large for a float
                 own = np.asarray(math.inf)
             if name in sums and own.shape != sums[name].shape:
                 _log.warning("the metric %r of %s is of another length; left out", name, client)
@@ -79,14 +79,14 @@ def metrics_of(reply: Message) -> dict[str, Value]:
 
 
 def tell_unusual(what: str, metrics: MetricRecord | None) -> None:
-    """Warn of metrics that are not finite: they are reported as they are."""
+    """Warn about metrics that are not finite; they are passed on unchanged."""
     for name, value in (metrics or {}).items():
         if not np.isfinite(np.asarray(value, np.float64)).all():
             _log.warning("%s: the metric %r is not finite: %s", what, name, value)
 
 
 class LossWatch:
-    """Stops a run before it takes a round whose loss explodes; warns where the loss rises far."""
+    """Stops a run before it accepts a round whose loss explodes; warns if the loss rises much."""
 
     def __init__(self) -> None:
         self._start: float | None = None
@@ -94,16 +94,16 @@ class LossWatch:
     def look(
         self, server_round: int, found: MetricRecord, loop: Rounds, round_: Round | None
     ) -> None:
-        """Look at the metrics of the model that a round proposes, or of the first one."""
+        """Check the metrics of the model that a round proposes, or of the initial one."""
         loss = found.get("loss")
         if not isinstance(loss, int | float):
             return
-        if "first_loss" in loop.notes:  # of a run that was stopped
+        if "first_loss" in loop.notes:  # from a run that was stopped
             self._start = float(loop.notes["first_loss"][0])
         elif self._start is None:
             self._start = float(loss)
         loop.notes["first_loss"] = np.array([self._start])
-        if round_ is not None and math.isfinite(self._start):  # else there is nothing to rise from
+        if round_ is not None and math.isfinite(self._start):  # else nothing to compare with
             alarm = round_.judge(self._start, float(loss), server_round)
             if alarm is not None:
                 _log.warning("%s", alarm)

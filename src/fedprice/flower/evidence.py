@@ -1,4 +1,4 @@
-"""`Evidence`: what a client has in writing, and what it must not do twice.
+"""`Evidence`: the signed messages that a client keeps, and what it must not do twice.
 
 A client keeps every commitment that it signs, and every offer, roster, receipt and head that it
 gets, one signed message per line, in the form that `fedprice verify EXPORT --receipts FILE` checks
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "Head", "kept_evidence"]
 
-REVEALED_FOR = 86_400.0  # seconds that an offer stays open for whose coins a secret was revealed
-HEADS = 64  # of each ledger, that are compared with new ones; the file has all
+REVEALED_FOR = 86_400.0  # seconds for which an offer stays open after its secret was revealed
+HEADS = 64  # per ledger, compared with new ones; the file has all
 
 
 @dataclass(frozen=True)
 class Head:
-    """What the server signs of each entry of its ledger."""
+    """What the server signs about each entry of its ledger."""
 
     ledger: str
     number: int
@@ -57,12 +57,12 @@ class Head:
 
 
 class Evidence:
-    """What a client has in writing, and what follows from it.
+    """The signed messages that a client keeps, and what follows from them.
 
     Parameters
     ----------
     state
-        What followed from it so far, from `state`.
+        What followed from them so far, from `state`.
     file
         Where each message is appended; None for nowhere.
     """
@@ -78,12 +78,12 @@ class Evidence:
             self._read(file)
 
     def _read(self, file: BinaryIO) -> None:
-        """Take in what was appended since, by this client or another process of it."""
+        """Read what was appended since, by this process or another one of the same client."""
         if os.fstat(file.fileno()).st_size < self.state["read"]:
             self.state["read"] = 0  # it is another file
         file.seek(self.state["read"])
         for line in file:
-            if not line.endswith(b"\n"):  # the client died while it wrote; nobody acted on it
+            if not line.endswith(b"\n"):  # the client crashed while writing it
                 file.truncate(self.state["read"])
                 break
             try:
@@ -168,8 +168,8 @@ class Evidence:
     def require_free(self, offer: Offer, conditions: Conditions, now: float) -> None:
         """Refuse an offer while another one of the same server is open.
 
-        Otherwise a server could collect commitments under many names, and open the run whose coins
-        suit it best; and a client could choose among its coins.
+        Otherwise a server could collect commitments under many names and open the run with the most
+        favourable coins; and a client could choose among its coins.
         """
         for own in self.state["offers"].values():
             if own["server"] != conditions.server:
@@ -182,10 +182,11 @@ class Evidence:
                 if own["attempt"] >= MOST_ATTEMPTS:
                     raise RefusedError(f"a run takes at most {MOST_ATTEMPTS} sets of offers.")
                 continue
-            # Whoever has the secret knows the coins: it must not wait for a better offer to expire.
+            # A server with the secret knows the coins: it must not just wait for the offer to
+            # expire.
             until = own["expires"] + (REVEALED_FOR if own["roster"] else 0)
             passed = (own["ledger"], own["run"]) == (conditions.ledger, conditions.follows)
-            if own["mixed"] or (passed and not own["roster"]):  # it is open, or went on without it
+            if own["mixed"] or (passed and not own["roster"]):  # open, or without this client
                 continue
             if until > now:
                 raise RefusedError(
@@ -198,7 +199,7 @@ class Evidence:
             raise RefusedError("the secret was revealed for another set of commitments.")
 
     def note_opened(self, offer: Signed, opening: Signed) -> None:
-        """Keep the server's word on a run's coins; refuse another one about the same run."""
+        """Keep the server's message about a run's coins; refuse another one for the same run."""
         known = self.state["offers"][offer.hash]["mixed"]
         mixed = opening.open(Opening, offer.key).mixed
         if known != mixed and self.state["odd"] != opening.hash:
@@ -210,7 +211,8 @@ class Evidence:
     def note_head(self, signed: Signed, ledger: str, server: bytes) -> None:
         """Keep a head of a ledger; refuse one that contradicts another.
 
-        An older one does not: several runs of a ledger may call a client at the same time.
+        An older one does not contradict: several runs of a ledger may call a client at the same
+        time.
         """
         head: Head = signed.open(Head, server)
         if head.ledger != ledger:
@@ -228,9 +230,9 @@ class Evidence:
             )
 
     def note_asked(self, conditions: Conditions, round_: int, base: str) -> None:
-        """Note from which model a round starts; refuse another model in the same round.
+        """Note the model that a round starts from; refuse another model in the same round.
 
-        Otherwise a server could ask twice, and use the answer that it likes better.
+        Otherwise a server could ask twice, and use the answer that it prefers.
         """
         run = f"{conditions.ledger} {conditions.run}"
         last, known = self.state["asked"].get(run, [0, base])
@@ -241,21 +243,21 @@ class Evidence:
         self.state["asked"][run] = [round_, base]
 
     def note_receipt(self, signed: Signed, ledger: str, run: str) -> None:
-        """Keep a receipt, unless it is the last one again."""
+        """Keep a receipt, unless it repeats the last one."""
         if self.state["receipts"].get(f"{ledger} {run}") != signed.hash:
             self.keep(signed)
 
 
 @contextmanager
 def kept_evidence(context: Context, path: Path | None) -> Iterator[Evidence]:
-    """Yield what a client has in writing; nobody else changes it meanwhile.
+    """Yield a client's evidence, locked against changes by other processes.
 
     Parameters
     ----------
     context
         The client's Flower context.
     path
-        The file of receipts, which is created if it is not there; None for none.
+        The file of receipts, which is created if it does not exist; None for none.
     """
     state = json.loads(str(market_fields(context.state).get("evidence", "{}")))
     if path is None:

@@ -1,4 +1,4 @@
-"""Messages out, replies in: bounded in time, and in how many are under way."""
+"""Sending messages and receiving replies, with limits on time and on messages under way."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 __all__ = ["Exchange", "Limits"]
 
-_log = logging.getLogger("flwr")  # where a Flower app says what happens
+_log = logging.getLogger("flwr")  # the log of a Flower app
 _Result = TypeVar("_Result")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between attempts to reach a SuperLink that fails
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long and how much a strategy puts up with.
+    """The limits of a strategy: times, sizes and numbers of messages.
 
     Attributes
     ----------
     wait, round_timeout
-        Seconds to wait for clients to show up, and for the replies of a round.
+        Seconds to wait for clients to appear, and for the replies of a round.
     at_once
         How many messages may be under way, for many clients on few cores; 0 for all.
     norm_cap, most_samples
         The largest norm of an update of a client whose norm is neither declared nor measured, and
         the most samples a client may declare.
     offer_lifetime
-        Seconds for which an offer holds: clients answer and reveal their secrets within them.
+        Seconds for which an offer is valid; clients answer and reveal their secrets within them.
     """
 
     wait: float = 120.0
@@ -82,7 +82,7 @@ class Exchange:
     at_once: int
 
     def online(self, grid: Grid) -> set[int]:
-        """Return the nodes that are there now."""
+        """Return the nodes that are online now."""
         repeat_failed_requests(grid)
         return set(_repeated(grid.get_node_ids, time.monotonic() + self.timeout))
 
@@ -92,7 +92,7 @@ class Exchange:
         return any(_repeated(partial(grid.push_messages, [message]), until))
 
     def pull(self, grid: Grid, messages: Iterable[str]) -> Iterable[Message]:
-        """Return the replies to some messages that are there now."""
+        """Return the replies to some messages that have arrived by now."""
         until = time.monotonic() + self.timeout
         return _repeated(partial(grid.pull_messages, [*messages]), until)
 
@@ -109,7 +109,7 @@ class Exchange:
     def stream(
         self, grid: Grid, messages: list[Message], within: float = math.inf
     ) -> Iterator[Message]:
-        """Send messages and yield the replies that come in time, as soon as they are there.
+        """Send messages and yield the replies that come in time, as soon as they arrive.
 
         Flower's own `send_and_receive` looks for replies every three seconds only.
 
@@ -124,9 +124,10 @@ class Exchange:
         last = time.monotonic() + within
         left, pause = list(messages), 0.02
         most = self.at_once or len(messages)
-        # In this process a client answers when it is sent a message: one reply at a time is there.
+        # In one process a client answers as soon as it is sent a message: there is one reply at a
+        # time.
         step = 1 if isinstance(grid, InProcessGrid) else most
-        waiting: dict[str, float] = {}  # by message: until when
+        waiting: dict[str, float] = {}  # deadlines by message
         while left or waiting:
             room = max(min(most - len(waiting), step), 0)
             some, left = left[:room], left[room:]
@@ -137,7 +138,7 @@ class Exchange:
             for reply in _repeated(partial(grid.pull_messages, [*waiting]), until):
                 waiting.pop(reply.metadata.reply_to_message_id, None)
                 yield reply
-                del reply  # it may be large, and the next one is not there yet
+                del reply  # it may be large, and the next one has not arrived yet
             now = time.monotonic()
             waiting = {name: until for name, until in waiting.items() if until > now}
             if now > last:
@@ -156,13 +157,13 @@ class Exchange:
 def answered(
     asked: list[tuple[str, Message]], replies: Iterable[Message]
 ) -> Iterable[tuple[str, Message]]:
-    """Yield whose reply is whose: the first to each message, in the order asked."""
-    # Errors of dead nodes come from the SuperLink: what they answer says whose they are.
+    """Yield each client with its reply: the first to each message, in the order asked."""
+    # Errors of dead nodes come from the SuperLink: the message they reply to identifies the node.
     by_id: dict[str, Message] = {}
     left = deque(asked)
     for reply in replies:
         by_id.setdefault(reply.metadata.reply_to_message_id, reply)
-        del reply  # what was yielded is kept by nobody here
+        del reply  # so that nothing here keeps what was yielded
         while left and left[0][1].metadata.message_id in by_id:
             client, message = left.popleft()
             yield client, by_id.pop(message.metadata.message_id)
@@ -172,11 +173,11 @@ def answered(
 
 
 def _repeated(call: Callable[[], _Result], until: float) -> _Result:
-    """Call a SuperLink, again and again while it fails, until a deadline.
+    """Call a SuperLink repeatedly while it fails, until a deadline.
 
     Flower itself repeats a request if the connection breaks, but not if the SuperLink's database is
     locked, which it reports as an internal error. Sending a message twice is harmless: messages
-    are known by a hash of their content.
+    are identified by a hash of their content.
     """
     pause = FIRST_PAUSE
     while True:

@@ -1,4 +1,4 @@
-"""`InProcessGrid`: a Flower grid without a network, Ray or start-up, for tests and sweeps.
+"""`InProcessGrid`: a Flower grid without a network, Ray or start-up time, for tests and sweeps.
 
 Flower has no public way to make a message outside of a run: this module uses parts of Flower 1.41
 that are not public (`make_message`, `Run`, `TaskIdentity`; and how Flower's own grid repeats
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessGrid", "failed_inside", "repeat_failed_requests"]
 
-_log = logging.getLogger("flwr")  # where a Flower app says what happens
+_log = logging.getLogger("flwr")  # the log of a Flower app
 SERVER = 1  # Flower's node id of the server
 RAISED, UNAVAILABLE = 2, 5  # Flower's codes
-PATIENCE = 60.0  # seconds for which a request is repeated that fails inside the SuperLink
+PATIENCE = 60.0  # seconds for which a request that fails inside the SuperLink is repeated
 
 
 class InProcessGrid(Grid):
-    """Runs a ClientApp for every message, in this process and at once.
+    """Runs a ClientApp for every message, immediately and in this process.
 
     Clients are nodes 1,000, 1,001, …; each has `partition-id` and `num-partitions` in its node
     configuration, as in Flower's simulation, and a context that lasts as long as the grid.
@@ -71,7 +71,7 @@ class InProcessGrid(Grid):
         self.sent: list[tuple[str, int]] = []  # types and nodes of all messages
         self._replies: dict[str, Message] = {}
         self._numbers = itertools.count(1)
-        # Flower's Message asks these who is sending.
+        # Flower's Message reads the sender from these.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SERVER, 1
 
     def start(self, app: ServerApp) -> None:
@@ -82,7 +82,7 @@ class InProcessGrid(Grid):
         app(self, context)
 
     def set_run(self, run: Run) -> None:
-        """Take note of Flower's run."""
+        """Set Flower's run."""
         self._run = run
 
     @property
@@ -144,12 +144,12 @@ class InProcessGrid(Grid):
 
 
 def failed_inside(error: Exception) -> bool:
-    """Return whether a SuperLink met an error of its own, such as a database that is locked."""
+    """Return whether a SuperLink had an internal error, such as a locked database."""
     return isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 500
 
 
 def repeat_failed_requests(grid: Grid) -> None:
-    """Have Flower's own grid repeat a request that fails inside the SuperLink; idempotent.
+    """Make Flower's own grid repeat requests that fail inside the SuperLink; idempotent.
 
     A SuperLink hands out a reply once: if a request fails after that, such as one for an array of
     the reply, asking for the reply again would find nothing.
@@ -160,7 +160,7 @@ def repeat_failed_requests(grid: Grid) -> None:
 
 
 class _Patience:
-    """Whether to give a failed request up: as Flower does, but later if the SuperLink failed."""
+    """Whether to give up a failed request: as Flower does, but later if the SuperLink failed."""
 
     def __init__(self, otherwise: Callable[[Exception], bool]) -> None:
         self._otherwise = otherwise

@@ -1,14 +1,14 @@
-"""Who takes part: a client from its node's configuration, keys and a small file; a server likewise.
+"""The identities of client and server, from configuration, keys and a small file.
 
-A SuperNode that is started with `--node-config 'keys="/etc/fedprice"'` takes part with what is in
-that directory, and the server has no say in it:
+A SuperNode that is started with `--node-config 'keys="/etc/fedprice"'` uses the files in that
+directory, over which the server has no control:
 
     client-7.key    its signing key (`fedprice flower keys`); the client's name is 7
-    server.pub      the public key of the server that it deals with
+    server.pub      the public key of its server
     client.toml     what joining costs it, such as: cost = 12.5
 
-A node without such a directory is one of a simulation: a client 1, 2, … with a key that anybody can
-compute, and a cost from a table or made up.
+A node without such a directory belongs to a simulation: it is a client 1, 2, … with a key that
+anybody can compute, and a cost from a table or drawn at random.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ if TYPE_CHECKING:
 
 __all__ = ["client_here", "made_up_cost", "server_here"]
 
-_log = logging.getLogger("flwr")  # where a Flower app says what happens
+_log = logging.getLogger("flwr")  # the log of a Flower app
 
 OWN_FILE = "client.toml"
 DEFAULT_RUN = "run"
-COSTS = 7  # the stream of random numbers of costs that are made up
-COUNTED = "fedprice.samples"  # a record of a node's state: data is not loaded for every message
+COSTS = 7  # the stream of random numbers for costs
+COUNTED = "fedprice.samples"  # in a node's state, so that data is not loaded for every message
 
 
 def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Context], Client]:
@@ -55,9 +55,9 @@ def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Co
     ----------
     samples
         How many samples the client trains on, or a function of the context that returns their
-        number, or the training set itself. It is called once in a run of Flower's.
+        number, or the training set itself. It is called once per Flower run.
 
-    Norms are not asked for: they are measured.
+    Norms need not be given: they are measured.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Co
         except InputError as error:
             if not folder:
                 raise
-            # The server is told no more: what is wrong may be a cost.
+            # The server gets no details, since they may contain a cost.
             _log.error("this node cannot take part: %s", error)
             raise InputError("its configuration is wrong; the log of its node says how.") from error
         return Client(**own, samples=_counted(samples, context))
@@ -84,16 +84,16 @@ def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Co
 
 
 def server_here(context: Context, **changes: Any) -> dict[str, Any]:
-    """Return what a `PricedParticipation` takes, from the server's environment and the settings.
+    """Return arguments of `PricedParticipation` from the server's environment and the settings.
 
     Parameters
     ----------
     context
-        The server's, for the app's settings: `keys` is a directory with server.key and the clients'
-        public keys; without it, this is a simulation. `clients` is how many to wait for. `ledger`
-        and `run` give way to FEDPRICE_LEDGER and FEDPRICE_RUN in the environment.
+        The server's context, with the app's settings: `keys` is a directory with server.key and the
+        clients' public keys; without it, this is a simulation. `clients` is how many to wait for.
+        The environment's FEDPRICE_LEDGER and FEDPRICE_RUN override `ledger` and `run`.
     changes
-        What to take instead, by its name in `PricedParticipation`.
+        Arguments to override, by their names in `PricedParticipation`.
     """
     config = context.run_config
     found: dict[str, Any] = {
@@ -162,7 +162,7 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def own_file(path: Path) -> dict[str, Any]:
-    """Return what a client's small file says, or say which line or field is wrong."""
+    """Return the fields of a client's small file, or say which line or field is wrong."""
     try:
         own = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
@@ -185,7 +185,7 @@ def own_file(path: Path) -> dict[str, Any]:
 
 
 def _simulated(context: Context) -> dict[str, Any]:
-    """Return the client that a node of a simulation is."""
+    """Return the client that a node of a simulation represents."""
     node, config = context.node_config, context.run_config
     if type(n := node.get("partition-id")) is not int or n < 0:
         raise InputError(
@@ -200,7 +200,7 @@ def _simulated(context: Context) -> dict[str, Any]:
         if not _is_number(0, MOST, above=True)(mean):
             raise InputError(f"the setting `mean-cost` must be a number above 0; got {mean!r}.")
         cost, value = made_up_cost(n, seed, float(mean)), 0.0
-        if n == 0 and COUNTED not in context.state:  # once is enough
+        if n == 0 and COUNTED not in context.state:  # log it only once
             _log.warning(
                 "the clients' costs are made up: exponential with a mean of %g for joining every "
                 "round (setting `mean-cost`); the setting `clients-file` takes them from a table",
@@ -211,13 +211,13 @@ def _simulated(context: Context) -> dict[str, Any]:
         "key": simulation_key(f"client {name}"),
         "cost": cost,
         "value": value,
-        "most_payment": math.inf,  # the money is made up, too
+        "most_payment": math.inf,  # the money is invented, too
         "reveals": True,
     }
 
 
 def made_up_cost(number: int, seed: int = 0, mean: float = 1.0) -> float:
-    """Return the cost of a client, counted from 0, for which nobody has named one."""
+    """Return a random cost for a client, counted from 0, for which none is given."""
     return float(np.random.default_rng([seed, number, COSTS]).exponential(mean))
 
 
@@ -240,7 +240,7 @@ def _of_table(path: Path, name: str) -> tuple[float, float]:
 
 @lru_cache(maxsize=4)
 def _table(path: Path, changed: int) -> dict[str, tuple[float, float]]:
-    """Return costs and values by client, as `fedprice price` reads them; norms are left aside."""
+    """Return costs and values by client, as `fedprice price` reads them; norms are ignored."""
     import polars as pl
 
     frame = read_table(path)
@@ -272,7 +272,7 @@ def _counted(samples: int | Callable[[Context], Sized | int], context: Context) 
 
 
 def _count(found: Any) -> int:
-    """Return the number of samples in what an app calls its data.
+    """Return the number of samples in the data that an app returns.
 
     Examples
     --------
@@ -281,7 +281,7 @@ def _count(found: Any) -> int:
     """
     if isinstance(found, int | np.integer) and not isinstance(found, bool) and found >= 0:
         return int(found)
-    found = getattr(found, "dataset", found)  # a loader's own length is in batches
+    found = getattr(found, "dataset", found)  # the length of a loader is in batches
     # The length of a pair (training set, test set) is 2, whatever is in it.
     if isinstance(found, tuple | dict | str | bytes) or not hasattr(found, "__len__"):
         raise InputError(

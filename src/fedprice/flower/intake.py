@@ -1,7 +1,7 @@
-"""`Intake`: what comes back from a call to train, read, checked by the market, and aggregated.
+"""`Intake`: reads the replies to calls, has the market check them, and aggregates them.
 
-A reply holds new weights, or an update new − old; what of it is parameters becomes one flat row,
-its buffers another. One row is used for all replies: a large model is not copied more than once.
+A reply contains new weights, or an update new − old; its parameters become one flat row, and its
+buffers another. One row is used for all replies: a large model is not copied more than once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VARIANCES = ("running_var", "moving_variance")  # as PyTorch and Keras call them
 
 @dataclass(frozen=True)
 class _Reply:
-    """A reply under way: what was signed, and what came."""
+    """A reply being processed: what was signed, and what arrived."""
 
     signed: Signed
     arrays: Arrays
@@ -59,16 +59,16 @@ class _Reply:
 
 
 class Intake:
-    """Takes the replies of a run's rounds, one after the other.
+    """Processes the replies of a run's rounds, one after the other.
 
     Parameters
     ----------
     market
-        What checks them.
+        The market that checks them.
     names, layout
         The model.
     strategy
-        A strategy of Flower's that aggregates; what it could not is refused.
+        A Flower strategy that aggregates; replies that it cannot aggregate are refused.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Intake:
                     self._require_small(client, arrays)
                     self._require_variances(arrays)
             else:
-                self._row[:] = 0.0  # the market refuses it with the reason
+                self._row[:] = 0.0  # the market then refuses it with the reason
         except RefusedError as error:
             self._market.refuse(client, str(error), signed)
             return False
@@ -136,7 +136,7 @@ class Intake:
         return make_message(metadata=reply.metadata, content=content)
 
     def admit(self, round_: int, clients: IntArray, updates: Updates) -> BoolArray:
-        """Have the market check the reply under way: an `Admission` of the round loop."""
+        """Have the market check the current reply: an `Admission` of the round loop."""
         reply = self._reply
         if reply is None:
             raise RefusedError("there is no reply under way.")
@@ -179,7 +179,7 @@ class Intake:
         for part, largest in zip(
             layout.split(self._row[0]), layout.parameters(layout.largest), strict=True
         ):
-            # Nothing above its cap is accepted: usually there is no need to look.
+            # Nothing above its cap is accepted, so usually there is no need to check.
             if scale * cap >= largest and part.size:
                 top = max(float(part.max()), -float(part.min()))
                 if scale * top >= largest:
@@ -204,7 +204,7 @@ def _subtract(new: npt.NDArray[Any], old: npt.NDArray[Any] | None, out: npt.NDAr
 def without_arrays(reply: Message) -> Message:
     """Return a reply with nothing but its metrics."""
     content = RecordDict()
-    # Not `metric_records`, which is part of a circle: it would keep the arrays for long.
+    # Not `metric_records`, whose reference cycle would keep the arrays in memory.
     for name, record in reply.content.items():
         if isinstance(record, MetricRecord):
             content[name] = record
@@ -213,6 +213,6 @@ def without_arrays(reply: Message) -> Message:
 
 def _require_reply(reply: Message, client: str) -> None:
     if reply.has_error():
-        # For the operator's eyes; what strangers say is not for the ledger.
+        # For the operator only; texts of strangers do not belong in the ledger.
         _log.warning("the program of %s failed: %.200r", client, reply.error.reason)
         raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")

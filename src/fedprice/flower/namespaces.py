@@ -1,4 +1,4 @@
-"""A network namespace for each client, with a bandwidth and a delay of its own (Linux, as root)."""
+"""A network namespace for each client, with its own bandwidth and delay (Linux, as root)."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Namespaces"]
 
-SUBNET = "10.213"  # a private network of this deployment's own
+SUBNET = "10.213"  # a private network for this deployment
 
 
 @dataclass
 class Namespaces:
-    """A bridge with a namespace a client behind it, for the time of a `with` block.
+    """A bridge with one namespace per client, for the duration of a `with` block.
 
     Parameters
     ----------
     mark
-        Part of all names, so that several deployments do not meet.
+        Part of all names, so that several deployments do not collide.
     clients
-        How many namespaces.
+        The number of namespaces.
     bandwidth, delay
-        Megabits a second and milliseconds, of each client's link.
+        Megabits per second and milliseconds of each client's link.
     tell
-        Called with a line if the machine cannot delay.
+        Called with a line if the machine cannot delay packets.
     """
 
     mark: str
@@ -70,7 +70,7 @@ class Namespaces:
             self._ip("link", "del", self._bridge)
 
     def prefix(self, number: int) -> list[str]:
-        """Return what puts a command into a client's namespace."""
+        """Return the prefix that runs a command in a client's namespace."""
         return ["ip", "netns", "exec", self._name(number)]
 
     @property

@@ -1,4 +1,4 @@
-"""`PostedTariffs`: prices for clients that keep cost and value to themselves, made from beliefs."""
+"""`PostedTariffs`: tariffs, based on beliefs, for clients that keep cost and value private."""
 
 from __future__ import annotations
 
@@ -27,56 +27,56 @@ if TYPE_CHECKING:
 
 __all__ = ["PostedTariffs"]
 
-ERROR = 0.05  # how far, relatively, a level may be from what a type of the beliefs would choose
-FEW = 32  # clients that are priced by one problem each: their share of the budget is large
+ERROR = 0.05  # relative distance that a level may have from what a believed type would choose
+FEW = 32  # up to this many clients, each is priced by its own problem: its share is large
 
 
 @dataclass(frozen=True)
 class PostedTariffs:
-    """Tariffs posted by what the server believes of costs and values (`fedprice.post`).
+    """Tariffs based on what the server believes about costs and values (`fedprice.post`).
 
-    Nothing that a client says moves its own tariff, apart from its samples and norm: its class, and
-    for menus its value, are what the server knows about it, not what it declares. In each
+    Nothing that a client says changes its own tariff, apart from its samples and norm: its class,
+    and for menus its value, are what the server knows about it, not what it declares. In each
     period, clients are expected to earn the period's share of the budget; the treasury must hold
-    the most that they could choose, and gets back what they do not choose. No client draws its
-    price by lot, so that the same run offers the same again.
+    the most that they could choose, and gets back what they do not choose. There is no
+    lottery over prices, so that a repeated run makes the same offers.
 
     Parameters
     ----------
     budget
         What is expected to be paid in the whole run; with `sequential`, the most to pay.
     beliefs
-        About costs and values, shared by all clients, by class or by client.
+        Beliefs about costs and values, shared by all clients, by class or by client.
     alpha, calibration
         As for `FullInformation`.
     form, blocks
         "price", "blocks" (how many, 4 by default), "tariff" or "menu", as for `post`.
     risk
-        For "price": the probability at which a period may cost more than its share of the budget.
+        For "price": the probability with which a period may cost more than its share of the budget.
     sequential
         For "price": make the offers one after another, the largest impact first, each for the money
-        that the commitments so far leave. The budget is then never exceeded. Whoever declines, or
-        does not answer within its share of the time (half of `Limits.offer_lifetime` for all),
-        costs nothing.
+        that the commitments so far leave. The budget is then never exceeded. A client that
+        declines, or does not answer within its share of the time (half of `Limits.offer_lifetime`
+        for all), costs nothing.
     learn
-        From whose answers in earlier periods the server learns what to believe of a client. From
-        those of all "others" with the same beliefs: up to 32 clients, whose tariffs are not made in
-        turn, are priced by one problem each, so that its own answers do not move a client's tariff
-        at all; otherwise only as far as all tariffs share one budget. Or from its "own", which
-        learns fastest, and ratchets: a client that acts as if its cost were higher is believed, and
-        paid more from the next period on, so this is for fleets that cooperate. None learns
-        nothing. All
-        of it follows from the ledger, so that a run that goes on after a stop offers the same.
+        Whose answers in earlier periods the server learns from. "others": those of all other
+        clients with the same beliefs. Up to 32 clients, if offers are not made in turn, are priced
+        by one problem each, so that a client's own answers do not affect its tariff at all;
+        otherwise they affect it only through the shared budget. "own": the client's own answers,
+        which learns fastest, and ratchets: a client that acts as if its cost were higher is
+        believed, and paid more from the next period on, so this is for cooperative fleets. None
+        learns nothing. All of this follows from the ledger, so that a run that is resumed makes the
+        same offers.
     classes
-        For beliefs by class: the class of each client, by its name. Others are made no offer.
+        For beliefs by class: the class of each client, by its name. Others get no offer.
     values
-        For "menu": the value of each client, by its name. Others are made no offer.
+        For "menu": the value of each client, by its name. Others get no offer.
     cost_exponent
         τ.
     max_weight
-        The largest weight a/q of an update, as for `FullInformation`. Whoever would choose less
-        than the floor that follows takes the floor, or declines; what is expected to be paid does
-        not count on it.
+        The largest weight a/q of an update, as for `FullInformation`. A client that would
+        choose less than the resulting floor takes the floor, or declines; the expected payments do
+        not include this.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class PostedTariffs:
         self._check_known()
 
     def _check_known(self) -> None:
-        """Refuse classes and values that are missing, not needed, or none."""
+        """Refuse classes and values that are missing, not needed, or invalid."""
         by_class, menu = self.beliefs.kind == "class", self.form == "menu"
         if menu and not self.values:
             raise InputError(
@@ -147,7 +147,7 @@ class PostedTariffs:
                     self.beliefs.groups(all_)
 
     def __call__(self, profiles: Sequence[Profile], period: Period) -> Priced:
-        """Return tariffs for these clients, by the beliefs of this period."""
+        """Return tariffs for these clients, based on the beliefs of this period."""
         names, classes, values = [p.client for p in profiles], self.classes, self.values
         clients = Clients(
             samples=[p.samples for p in profiles],
@@ -157,7 +157,8 @@ class PostedTariffs:
             value=None if values is None else [values[name] for name in names],
         ).with_max_weight(self.max_weight)
         share = Fraction(period.rounds, period.run_rounds)
-        # Where the budget holds on average only, one period's luck is not the next one's budget.
+        # Where the budget holds only on average, a period's luck does not change the next one's
+        # budget.
         budget = (
             period.budget(micro_units(self.budget)) / MICRO / float(share)
             if self.sequential
@@ -177,7 +178,7 @@ class PostedTariffs:
         floors = [max(level_units(float(q)), 1) for q in clients.level_min]
         tariffs = whole_tariffs(posted.tariffs, share)
         for name, own, floor in zip(names, tariffs, floors, strict=True):
-            if floor > own.cap:  # a menu ends where its cheapest type does
+            if floor > own.cap:  # a menu ends at the level of its cheapest type
                 raise InputError(
                     f"the menu of client {name!r} ends at level {own.cap / LEVEL_ONE:.6g}, below "
                     f"its least level of {floor / LEVEL_ONE:.6g}. Raise the budget or `max_weight`."
@@ -191,11 +192,11 @@ class PostedTariffs:
         return priced._replace(turns=_turns(posted, share)) if self.sequential else priced
 
     def _separately(self, count: int) -> bool:
-        """Tell whether each client is priced by a problem of its own."""
+        """Return whether each client is priced by its own problem."""
         return count <= FEW and not self.sequential
 
     def _seen(self, clients: Clients, period: Period) -> Evidence | None:
-        """Return what these clients answered in the periods before, if anything counts."""
+        """Return what these clients answered in the previous periods, if that is learnt from."""
         answers = period.answers() if self.learn is not None and period.number > 1 else {}
         evidence = Evidence.none(clients, self.beliefs)
         for n, name in enumerate(clients.ids.tolist()):
@@ -227,7 +228,7 @@ class PostedTariffs:
         self._impact.require_same(aggregator, server_step)
 
     def unfit(self, profile: Profile) -> str:
-        """Return what is not known about a client and has to be; empty if all of it is."""
+        """Return what should be known about a client but is not; empty if nothing is missing."""
         name = profile.client
         if self.values is not None and name not in self.values:
             return "its value is not known"
@@ -246,7 +247,7 @@ def _turns(posted: Posted, share: Fraction) -> Turns:
     """Return how to post prices in turn, for a share of a run's rounds."""
     turns = posted.sequential()
     paid = turns.order.tolist()
-    # Whoever has no impact is asked last, and for nothing.
+    # Clients without impact are asked last, at a price of 0.
     order = [*paid, *sorted(set(range(len(posted.clients))) - set(paid))]
 
     def tariff(turn: int, left: int) -> Tariff:

@@ -1,4 +1,4 @@
-"""Who is there: asks every node who it is, and knows which client sits at which node."""
+"""Which clients are present: asks every node who it is, and keeps track of clients and nodes."""
 
 from __future__ import annotations
 
@@ -33,27 +33,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Presence"]
 
-_log = logging.getLogger("flwr")  # where a Flower app says what happens
-ASK_AGAIN = 5.0  # seconds before a node that did not answer well is asked again
-STEADY = 1.0  # seconds without a change after which the nodes that are online count as all
+_log = logging.getLogger("flwr")  # the log of a Flower app
+ASK_AGAIN = 5.0  # seconds before a node without a valid answer is asked again
+STEADY = 1.0  # seconds without a change after which the online nodes count as complete
 
 
 class Presence:
-    """The clients that showed up.
+    """The clients that are present.
 
     Parameters
     ----------
     run, key
         What clients are asked for, and the server's key that signs the question.
     keys
-        The registered public keys, by client; None takes whoever comes.
+        The registered public keys, by client; None accepts any client.
     limits, exchange
         How long to wait, and how to send.
 
     Attributes
     ----------
     nodes, profiles, keys
-        Where each client is, what it declared, and its public key: registered, or seen first.
+        The node of each client, what it declared, and its public key: registered, or the first
+        seen.
     """
 
     def __init__(
@@ -66,22 +67,22 @@ class Presence:
     ) -> None:
         self._run, self._key, self._limits, self._exchange = run, key, limits, exchange
         self._registered = keys is not None
-        self._agreed: set[str] | None = None  # in a period, only who agreed to it
+        self._agreed: set[str] | None = None  # in a period, only clients that agreed to it
         self.keys = dict(keys or {})
         self.nodes: dict[str, int] = {}
         self.profiles: dict[str, Profile] = {}
         self._questions: dict[str, tuple[int, str]] = {}  # by message: node and nonce
-        self._quiet: dict[int, float] = {}  # nodes that are no clients, and when to ask again
+        self._quiet: dict[int, float] = {}  # nodes that are not clients, and when to ask them again
         self._turned_away = ""
 
     def know(self, keys: Mapping[str, list[str]]) -> None:
-        """Take in the keys that clients have in a ledger, where none are registered."""
+        """Adopt the keys that clients have in a ledger, where none are registered."""
         for account, own in keys.items():
             if not self._registered and account.startswith("client:"):
                 self.keys[account.removeprefix("client:")] = bytes.fromhex(own[-1])
 
     def steady_count(self, grid: Grid) -> int:
-        """Wait until nobody has come or gone for a moment; return how many nodes are online."""
+        """Wait until no node has come or gone for a moment; return how many are online."""
         until, count, since = time.monotonic() + self._limits.wait, 0, time.monotonic()
         while True:
             found, now = len(self._exchange.online(grid)), time.monotonic()
@@ -92,7 +93,7 @@ class Presence:
             time.sleep(0.1)
 
     def gather(self, grid: Grid, wanted: int, *, enough: int) -> None:
-        """Ask who is there until all wanted have answered, or time is up and enough have."""
+        """Ask nodes until all wanted clients have answered, or time is up and enough have."""
         until = time.monotonic() + self._limits.wait
         while True:
             self.learn(grid)
@@ -106,7 +107,7 @@ class Presence:
             _log.warning("%s of %s clients showed up; going on", len(self.nodes), wanted)
 
     def renew(self, grid: Grid) -> None:
-        """Between two periods: forget who has left, and take in whoever has come."""
+        """Between two periods, forget clients that have left, and add those that have come."""
         online = self._exchange.online(grid)
         self.nodes = {client: node for client, node in self.nodes.items() if node in online}
         self._agreed, self._quiet = None, {}
@@ -116,18 +117,18 @@ class Presence:
         while self._questions and time.monotonic() < min(last, since + ASK_AGAIN):
             time.sleep(0.1)
             self.learn(grid)
-            if len(self.nodes) > known:  # somebody came: others may be as slow
+            if len(self.nodes) > known:  # one came: others may be equally slow
                 known, since = len(self.nodes), time.monotonic()
         if not self.nodes:
-            raise InputError("every client has left; there is nobody to go on with.")
+            raise InputError("every client has left; the run cannot continue.")
 
     def close(self, keys: Mapping[str, bytes]) -> None:
-        """Turn away whoever is not in an agreement, until the next period."""
+        """Refuse clients that are not in an agreement, until the next period."""
         self.keys |= keys
         self._agreed = set(keys)
 
     def learn(self, grid: Grid) -> None:
-        """Ask nodes that are not known who they are, and take in the answers that are there."""
+        """Ask unknown nodes who they are, and process the answers that have arrived."""
         now, online = time.monotonic(), self._exchange.online(grid)
         busy = {*self.nodes.values(), *(node for node, _ in self._questions.values())}
         for node in sorted(online - busy):
@@ -149,12 +150,12 @@ class Presence:
                 self._meet(replies[name], node, nonce, online)
             except FedpriceError as error:
                 self._quiet[node] = now + ASK_AGAIN
-                if self._turned_away != str(error)[:LONGEST]:  # once is enough
+                if self._turned_away != str(error)[:LONGEST]:  # log it only once
                     self._turned_away = str(error)[:LONGEST]
                     _log.warning("node %s is not in the market: %s", node, self._turned_away)
 
     def _meet(self, reply: Message, node: int, nonce: str, online: set[int]) -> None:
-        """Take in who a node says it is, or refuse it."""
+        """Accept the identity that a node claims, or refuse it."""
         if reply.has_error():
             raise RefusedError(str(reply.error.reason))
         signed = signed_of(market_fields(reply.content), "profile")

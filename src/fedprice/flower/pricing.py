@@ -1,4 +1,4 @@
-"""How a strategy prices the clients that showed up: from their profiles to tariffs."""
+"""How a strategy prices the clients that are present: from their profiles to tariffs."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Turns(NamedTuple):
     order
         The numbers of the clients, in the order in which they are asked.
     tariff
-        From a place in that order, counted from 0, and what is left of the period's budget, in
-        micro-units, to what that client is offered: no level of it costs more than is left.
+        Maps a position in that order, counted from 0, and what is left of the period's budget, in
+        micro-units, to that client's offer: no level of it costs more than is left.
     """
 
     order: Sequence[int]
@@ -63,9 +63,9 @@ class Priced(NamedTuple):
         For each client: what each level is paid in the period, its impact, and the least level that
         it may commit to, in multiples of 2⁻³².
     max_weight
-        The largest weight a/q of an update; the floors hold it.
+        The largest weight a/q of an update, which the floors ensure.
     turns
-        How to make the offers one after another instead of all at once, if they are made so.
+        How to make the offers one after another instead of all at once; None if all at once.
     """
 
     tariffs: list[Tariff]
@@ -76,7 +76,7 @@ class Priced(NamedTuple):
 
 
 class Pricing(Protocol):
-    """From profiles and a period to what is offered."""
+    """Maps profiles and a period to offers."""
 
     @property
     def budget(self) -> float:
@@ -84,7 +84,7 @@ class Pricing(Protocol):
 
     @property
     def budget_is_expected(self) -> bool:
-        """Whether the budget holds on average only, since clients choose from their tariffs.
+        """Whether the budget holds only on average, since clients choose from their tariffs.
 
         The treasury must then hold the largest payments that they can choose; what they do not
         choose comes back.
@@ -101,7 +101,7 @@ class Pricing(Protocol):
         """Whether clients that declare no norm have to be measured before they are priced."""
 
     def require_same(self, aggregator: Aggregator, server_step: ServerStep) -> None:
-        """Refuse a run that combines updates in another way than the prices were made for."""
+        """Refuse a run that combines updates in another way than the prices assume."""
 
     def unfit(self, profile: Profile) -> str:
         """Return why a client cannot be priced; empty if it can."""
@@ -109,7 +109,7 @@ class Pricing(Protocol):
 
 @dataclass(frozen=True)
 class Impact:
-    """Where the impacts of clients come from: α, and the norms that it goes with.
+    """Where the impacts of clients come from: α, and the matching norms.
 
     Attributes
     ----------
@@ -153,10 +153,11 @@ class Impact:
         """Return the norm of each client, all of one kind.
 
         With a calibration: those of updates, as measured in earlier periods, or else by the
-        calibration. With α: where nobody declares any, those of updates as measured; otherwise the
-        declared ones, which give way to measured ones times the fleet's median of declared over
-        measured: what one client declares does not raise its own price once it was measured. Who
-        was never measured counts like the median of the others, or as declared if that is less.
+        calibration. With α: if no client declares one, those of updates as measured; otherwise
+        the declared ones, replaced by measured ones times the fleet's median of declared over
+        measured: what a client declares does not raise its own price once it was measured. A client
+        that was never measured counts like the median of the others, or as declared if that is
+        less.
         """
         known = dict(period.norms)
         found = self._measured
@@ -191,12 +192,12 @@ class Impact:
 
 @dataclass(frozen=True)
 class FullInformation:
-    """The paper's game: clients reveal cost and value, a scheme finds the prices.
+    """The paper's game: clients reveal cost and value, and a scheme computes the prices.
 
     Parameters
     ----------
     budget
-        B, for the whole run.
+        B for the whole run.
     alpha, calibration
         The bound's α as measured, or a calibration that has it, with the clients' norms.
     scheme, cost_exponent
@@ -225,7 +226,7 @@ class FullInformation:
         game = Game(
             clients,
             bound=self._impact.bound(period.run_rounds),
-            # What is left, as if the whole run were paid so.
+            # What is left, scaled to the whole run.
             budget=budget / 1e6 * period.run_rounds / period.rounds,
             cost_exponent=self.cost_exponent,
         )
@@ -241,7 +242,7 @@ class FullInformation:
 
     @property
     def budget_is_expected(self) -> bool:
-        """False: what clients choose is foreseen."""
+        """False: the server can predict what clients choose."""
         return False
 
     @property
@@ -254,7 +255,7 @@ class FullInformation:
         self._impact.require_same(aggregator, server_step)
 
     def unfit(self, profile: Profile) -> str:
-        """Return that a client keeps its cost or value to itself, if it does."""
+        """Return a reason if a client keeps its cost or value to itself."""
         return "" if profile.cost and profile.value else "it keeps its cost or value to itself"
 
     def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
@@ -276,7 +277,7 @@ class FullInformation:
         flat = min(level, (afford / float(tau * costs.sum())) ** (1 / tau))
         levels = np.maximum(flat, floors)
         over = float(tau * (costs * levels**tau).sum())
-        if over > afford:  # what the floors take is missing above them
+        if over > afford:  # what the floors cost is not available above them
             part = (afford - least) / (over - least)
             levels = (floors**tau + part * (levels**tau - floors**tau)) ** (1 / tau)
         caps = [level_units(float(q)) for q in levels]
@@ -286,7 +287,7 @@ class FullInformation:
             for payment, cap in zip(whole_payments(payments.tolist(), budget), caps, strict=True)
         ]
         least_units = [max(level_units(float(q)), 1) for q in floors]
-        most = min(self.max_weight, float(LEVEL_ONE))  # no a / q is larger than that
+        most = min(self.max_weight, float(LEVEL_ONE))  # no a / q can be larger
         return Priced(tariffs, [0.0] * len(profiles), least_units, most)
 
 
@@ -294,8 +295,8 @@ class FullInformation:
 class PostedPrice:
     """One price per sample, for clients that keep cost and value to themselves.
 
-    The budget suffices if all take the highest level; who values the model joins more. What a
-    client is offered is in proportion to its samples, so that data under several names earn
+    The budget suffices if all take the highest level; clients that value the model join more. What
+    a client is offered is in proportion to its samples, so that data under several names earn
     together what they earn under one.
 
     Parameters
@@ -307,7 +308,7 @@ class PostedPrice:
         and clients that value the model join more. Prices do not depend on it. Without either,
         nothing has to be measured, and clients decide by the money alone.
     level_cap
-        The highest level that is paid for; higher for a client whose floor lies above it.
+        The highest level that is paid for; for a client with a higher floor, that floor.
     max_weight
         The largest weight a/q of an update, as for `FullInformation`.
     """
@@ -353,7 +354,7 @@ class PostedPrice:
             self._impact.require_same(aggregator, server_step)
 
     def unfit(self, profile: Profile) -> str:
-        """Return nothing: whoever comes can be priced."""
+        """Return nothing: every client can be priced."""
         return ""
 
     def warm_up(self, profiles: Sequence[Profile], period: Period, level: float) -> Priced:
@@ -386,7 +387,7 @@ def _floors(profiles: Sequence[Profile], max_weight: float) -> FloatArray:
 
 
 def _costs(profiles: Sequence[Profile]) -> list[float]:
-    """Return what the clients reveal of their costs; refuse to guess."""
+    """Return the costs and values that the clients reveal; refuse to guess missing ones."""
     private = [p.client for p in profiles if not (p.cost and p.value)]
     if private:
         raise InputError(

@@ -1,7 +1,7 @@
 """Flower's processes on this machine: kept offline, and found by a mark in their environment.
 
-Whoever starts some takes note of it in a directory of the user's (`working_directory`). What a
-killed command has left behind, processes and temporary files, the next command takes away.
+A command that starts processes notes them in a directory of the user (`working_directory`). The
+next command cleans up the processes and temporary files that a killed command has left behind.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _WRAPPED = "The above exception was the direct cause of the following exception:
 
 
 class DeploymentError(FedpriceError):
-    """A process did not do what it was started for; the text says where to look."""
+    """A process failed; the message says where to look."""
 
     exit_code = 7
 
@@ -57,7 +57,7 @@ class DeploymentError(FedpriceError):
 def offline(home: Path, mark: str) -> dict[str, str]:
     """Return a marked environment in which Flower and Ray stay on this machine.
 
-    It has no FEDPRICE_LEDGER, which is for the server alone.
+    It has no FEDPRICE_LEDGER, which is for the server only.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     own = {name: value for name, value in os.environ.items() if name != "FEDPRICE_LEDGER"}
@@ -111,7 +111,7 @@ def flwr(
 
 
 def reason_of(log: str) -> str:
-    r"""Return why a program failed: the last error that its log names, or else its last line.
+    r"""Return why a program failed: the last error in its log, or else its last line.
 
     An error that wraps another one says less, such as "ending simulation", unless it is ours.
 
@@ -140,7 +140,7 @@ def marked(mark: str) -> list[int]:
 
 
 def end_marked(mark: str, patience: float = PATIENCE) -> None:
-    """Wait a little for marked processes to end, then end them."""
+    """Wait briefly for marked processes to end, then kill them."""
     until = time.monotonic() + patience
     while marked(mark) and time.monotonic() < until:
         time.sleep(0.2)
@@ -148,7 +148,7 @@ def end_marked(mark: str, patience: float = PATIENCE) -> None:
         for number in left:
             with suppress(ProcessLookupError):
                 os.kill(number, signal.SIGKILL)
-        time.sleep(0.1)  # until they are gone, and nothing that they had just started is left
+        time.sleep(0.1)  # until they and all that they had just started are gone
 
 
 @contextmanager
@@ -158,10 +158,10 @@ def working_directory(kept: Path | None, mark: str) -> Iterator[Path]:
     Parameters
     ----------
     kept
-        The directory; None makes a temporary one, which is deleted afterwards: at the latest when
-        the next command starts, if this one is killed.
+        The directory; None makes a temporary one, which is deleted afterwards, or when the next
+        command starts if this one is killed.
     mark
-        What the processes carry in their environment.
+        The mark that the processes carry in their environment.
     """
     notes = _notes()
     in_use = _clean_up(notes)
@@ -181,7 +181,7 @@ def working_directory(kept: Path | None, mark: str) -> Iterator[Path]:
 
 
 def _clean_up(notes: Path) -> dict[str, int]:
-    """Take away what killed commands have left behind; return which directories are in use."""
+    """Clean up after killed commands; return which directories are in use."""
     in_use = {}
     for path in notes.glob("*.json"):
         with suppress(FileNotFoundError):  # its command has just ended
@@ -197,7 +197,7 @@ def _clean_up(notes: Path) -> dict[str, int]:
 
 
 def _notes() -> Path:
-    """Return the directory in which this user's commands take note of what they start."""
+    """Return the directory in which this user's commands note what they start."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     folder = (
         Path(runtime) / "fedprice"
@@ -207,12 +207,12 @@ def _notes() -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
-        raise InputError(f"{folder} must be a directory of yours alone; delete it or chmod 700 it.")
+        raise InputError(f"{folder} must be accessible only to you; delete it or chmod 700 it.")
     return folder
 
 
 def _started(number: int) -> str:
-    """Return when a process was started, which no later one of the same number shares."""
+    """Return when a process was started, which differs for a later one with the same id."""
     with suppress(OSError):
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
@@ -220,7 +220,7 @@ def _started(number: int) -> str:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Ignore Ctrl-C and requests to end, until what has to be taken down is down."""
+    """Ignore Ctrl-C and termination signals until everything is shut down."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -246,7 +246,7 @@ def descends(number: int, ancestor: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on."""
+    """Return a free port of 127.0.0.1."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

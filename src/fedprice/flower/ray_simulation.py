@@ -1,4 +1,4 @@
-"""An app on Flower's own simulation: Ray workers on this machine, for the time of one run."""
+"""An app on Flower's own simulation: Ray workers on this machine, for the duration of one run."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ __all__ = ["run_on_ray"]
 
 
 def run_on_ray(app: FlowerApp, log: Path, *, timeout: float = 3600.0) -> None:
-    """Run an app with `flwr run` on Ray, and end what that leaves behind.
+    """Run an app with `flwr run` on Ray, and end the processes that this leaves behind.
 
-    Relative files of the app are files of this process's directory.
+    Relative paths in the app are relative to this process's directory.
 
     Parameters
     ----------
     log
-        The file to add what Flower and the app say to.
+        The file to which the output of Flower and the app is appended.
     timeout
-        The most seconds that it may take.
+        The maximum duration in seconds.
     """
     mark, here = secrets.token_hex(8), Path.cwd()
     resources = {

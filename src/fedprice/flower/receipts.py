@@ -1,4 +1,4 @@
-"""`Receipts`: what the server gives its clients in writing while a run goes on."""
+"""`Receipts`: the signed receipts that the server gives its clients during a run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Receipts:
     ledger, key
         Where the run is recorded, and the server's key.
     agreement
-        What was agreed. Receipts for what the ledger has of the run are made again.
+        What was agreed. Receipts for rounds that are already recorded are made again.
     """
 
     def __init__(self, ledger: Ledger, key: SigningKey, agreement: Agreement) -> None:
@@ -56,7 +56,7 @@ class Receipts:
         return Signed(text.encode(), bytes.fromhex(head.signature), self._key.public)
 
     def fields(self, client: str, head: Signed) -> dict[str, Any]:
-        """Return what a client is sent: what it agreed to, what fixes its coins, and proofs."""
+        """Return what a client is sent: what it agreed to, what its coins depend on, and proofs."""
         deal, receipt = self._agreement.deals[client], self.last.get(client)
         return {
             "conditions": self._conditions,

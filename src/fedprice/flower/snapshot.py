@@ -1,4 +1,4 @@
-"""What an object remembers in its attributes, as named arrays: no pickle.
+"""The attributes of an object as named arrays, without pickle.
 
 A tree of plain values (JSON, under the name `tree`) refers to arrays by their numbers. It can hold
 None, truth values, numbers, text, bytes, arrays, Flower's ArrayRecords, and lists, tuples and dicts
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PLAIN", "packed", "unpacked"]
 
-PLAIN = (type(None), bool, int, float, str)  # exactly these: a number of numpy's is another type
+PLAIN = (type(None), bool, int, float, str)  # exactly these: a numpy scalar is another type
 
 
 def packed(value: Any) -> State | None:
-    """Return a value as named arrays, or None where it holds something that cannot be kept.
+    """Return a value as named arrays, or None if it contains something that cannot be stored.
 
     Examples
     --------

@@ -2,7 +2,7 @@
 
 A run is a chain of periods, each: profile → price → offer → commit → rounds → settle. Only clients
 whose coin shows heads are contacted in a round; their updates go through the round loop that the
-engine uses too, and the ledger records the round. It knows nothing of the model but a list of
+engine uses too, and the ledger records the round. To it, the model is just a list of
 arrays.
 """
 
@@ -52,60 +52,60 @@ if TYPE_CHECKING:
 
 __all__ = ["PricedParticipation"]
 
-_log = logging.getLogger("flwr")  # where a Flower app says what happens
-SILENT = 3  # rounds in a row in which nobody delivers, after which a run is stopped
+_log = logging.getLogger("flwr")  # the log of a Flower app
+SILENT = 3  # a run is stopped after this many rounds in a row in which nobody delivers
 RECEIPT_WAIT = 10.0  # seconds to wait for clients to take their last receipts
 
 
 class PricedParticipation(Strategy):
-    """Buys participation, trains from whoever joins, and pays through a ledger.
+    """Buys participation, trains with the clients that join, and pays through a ledger.
 
     Parameters
     ----------
     ledger, run
-        Where to record, and under which name. A run that is there already goes on.
+        The ledger, and the name of the run. A run that it already has is resumed.
     key, keys
         The server's signing key, from which its coin secrets follow; and the registered public keys
-        by client, None to take whoever comes.
+        by client; None accepts any client.
     pricing, periods
-        From profiles to what is offered, `FullInformation`, `PostedTariffs` or `PostedPrice`; and
-        how the rounds are split into periods, each priced anew, by default one period.
+        How offers are made: `FullInformation`, `PostedTariffs` or `PostedPrice`; and how the rounds
+        are split into periods, each of which is priced separately; by default one period.
     clients, quorum
         How many to wait for before the first offers go out, None for all nodes that are online; and
         how many suffice once `limits.wait` seconds are over, by default all that `clients` says.
-        Whoever comes later, or comes back, may join the next period.
+        Clients that come later, or come back, may join the next period.
     aggregator, server_step
         How updates become an estimate, by default `TrotterTukey` (docs/stability.md), and the
         estimate a change of the model.
     strategy
-        A strategy of Flower's, such as `FedAdam()`, that says what is sent and makes the model of
-        the updates, in place of both; coins still decide who trains, and its weights are ours.
+        A Flower strategy, such as `FedAdam()`, that replaces both: it decides what is sent and
+        turns updates into a model. Coins still decide who trains, and it uses our weights.
     buffers
-        Patterns of the names of the model's buffers, which are averaged over whoever joined, such
-        as "*.running_*"; by default those whose names or types say so (`buffers_among`).
+        Patterns of the names of the model's buffers, which are averaged over the clients that
+        joined, such as "*.running_*"; by default recognised by name or type (`buffers_among`).
     learning_rate, local_steps
-        η, of all rounds or as a function of the round (counted from 0), and E, where the app has
+        η, for all rounds or as a function of the round (counted from 0), and E, where the app has
         them: updates then also show norms of gradients.
     limits
-        How long to wait, how many messages at once, the largest update.
+        How long to wait, how many messages to send at once, and the largest update.
     evaluate_clients
         Whether clients evaluate the model after each round; by default if `strategy` would ask
         them to.
     fund
-        Whether to bring in what the run needs (simulations); otherwise treasury and payers must
-        hold it.
+        Whether to deposit the money that the run needs (simulations); otherwise the treasury and
+        payers must have it.
     task
         Hash of what else determines the training, for the ledger.
     seed
         For simulations that can be repeated: offers and coins then follow from it and the keys, and
-        offers never expire. None, for any other run, draws what nobody can know beforehand.
+        offers never expire. None, for any other run, draws numbers that nobody can know in advance.
     beacon
         The name of a public value that nobody can know before the clients have committed, such as
         "the first value of drand after all commitments", and a function that returns it when a
         period is opened.
     """
 
-    started = 0  # how often any of them was, in this process
+    started = 0  # how many were started in this process
 
     def __init__(
         self,
@@ -167,8 +167,8 @@ class PricedParticipation(Strategy):
         self.receipts: Receipts | None = None
         self._losses = LossWatch()
         self._differs: set[str] = set()
-        self._silent = 0  # rounds in a row in which nobody delivered who drew heads
-        self._failing: set[str] = set()  # who drew heads in them
+        self._silent = 0  # rounds in a row in which no client that drew heads delivered
+        self._failing: set[str] = set()  # the clients that drew heads in them
 
     def summary(self) -> None:
         """Log what this strategy does."""
@@ -184,7 +184,7 @@ class PricedParticipation(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the market: agree, train, pay, settle; go on where the ledger ends.
+        """Run the market: agree, train, pay, settle; resume where the ledger ends.
 
         Parameters
         ----------
@@ -237,7 +237,7 @@ class PricedParticipation(Strategy):
         return result
 
     def _keep(self, who: str, metrics: MetricRecord | None) -> None:
-        """Note metrics in the ledger, beside its chain; what cannot be kept stops no run."""
+        """Store metrics in the ledger, outside its chain; a failure to store them stops no run."""
         try:
             if metrics:
                 self.ledger.record_metrics(self._name(), self.done, who, dict(metrics))
@@ -245,8 +245,8 @@ class PricedParticipation(Strategy):
             _log.warning("round %s: metrics are not kept: %s", self.done, error)
 
     def _require_deliveries(self, grid: Grid, is_last: bool) -> None:
-        """Stop a run in which nobody delivers; if nobody ever did, give back what is left."""
-        # Fewer than half of the clients cannot stop a run that the others would deliver.
+        """Stop a run in which nobody delivers; if nobody ever did, return the remaining money."""
+        # Fewer than half of the clients cannot stop a run to which the others would deliver.
         most = 2 * len(self._failing) > len(self._market().agreement.deals)
         if not (self._silent >= SILENT and most) and not (is_last and self._silent):
             return
@@ -257,7 +257,7 @@ class PricedParticipation(Strategy):
                 return
             raise UndeliveredError(
                 f"run {self.run!r}: nobody has delivered in {self._silent} rounds. See the log for "
-                "the reasons; the same run goes on when it is started again."
+                "the reasons; to resume the run, start it again."
             )
         self._settle(grid)
         reasons = [
@@ -278,9 +278,9 @@ class PricedParticipation(Strategy):
         return sum(self._plan[: self._period - 1]) + (self._loop.done if self._loop else 0)
 
     def agree(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int) -> ArrayRecord:
-        """Come to an agreement with the clients, or take up the one in the ledger.
+        """Reach an agreement with the clients, or resume the one in the ledger.
 
-        Returns the model to go on from.
+        Returns the model to continue from.
         """
         self.ledger.use_key(self.key)
         self.presence.know(self.ledger.books.keys)
@@ -314,7 +314,7 @@ class PricedParticipation(Strategy):
             self._agreements.taken_up(self._period)
             if self.ledger.rounds_done(self._name()) < self._plan[self._period - 1]:
                 raise InputError(
-                    f"run {self._name()!r} was settled before its rounds were over; take another "
+                    f"run {self._name()!r} was settled before its rounds were over; choose another "
                     "name for the run."
                 )
             if self._period == len(self._plan):
@@ -323,14 +323,14 @@ class PricedParticipation(Strategy):
         return self._enter(grid)
 
     def _next_period(self, grid: Grid) -> ArrayRecord:
-        """Settle the period that is over, and begin the next one with whoever is there."""
+        """Settle the period that is over, and start the next one with the present clients."""
         self._settle(grid)
         self._period += 1
         self.presence.renew(grid)
         return self._enter(grid)
 
     def _enter(self, grid: Grid) -> ArrayRecord:
-        """Open or take up the current period; return the model to go on from."""
+        """Open or resume the current period; return the model to continue from."""
         before = [period_of(self.run, n) for n in range(1, self._period)]
         agreement = self._agreements.taken_up(self._period)
         if agreement is not None:
@@ -380,12 +380,12 @@ class PricedParticipation(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return calls to those whose coin shows heads; nobody else hears of the round."""
+        """Return calls to the clients whose coin shows heads; no others are contacted."""
         market, loop = self._market(), self._rounds()
-        self.presence.learn(grid)  # whoever came back has another node id
+        self.presence.learn(grid)  # a client that came back has another node id
         online = self.exchange.online(grid)
         self._round = loop.begin()
-        hash_of_record(arrays)  # once, and not again by each client in this process
+        hash_of_record(arrays)  # once, so that clients in this process do not repeat it
         self._called, proofs = [], self._proofs()
         head, nodes = proofs.head(), self.presence.nodes
         heads = self._round.heads.tolist()
@@ -400,7 +400,7 @@ class PricedParticipation(Strategy):
             message = self.exchange.message(content, node, "train", str(server_round))
             self._called.append((client, message))
         self._round.expect(np.array(reached, np.int64))
-        if self.strategy is None:  # which says so itself
+        if self.strategy is None:  # a strategy logs this itself
             _log.info("configure_train: Sampled %s nodes (out of %s)", len(reached), len(loop.ids))
         return [message for _, message in self._called]
 
@@ -412,7 +412,7 @@ class PricedParticipation(Strategy):
         config: ConfigRecord,
         nodes: list[int],
     ) -> dict[int, RecordDict]:
-        """Return what is sent to each node beside the market's record."""
+        """Return what is sent to each node in addition to the market's record."""
         if self.strategy is not None:
             ask = self.strategy.train_contents
             ask = ask if kind == "train" else self.strategy.evaluate_contents
@@ -429,7 +429,7 @@ class PricedParticipation(Strategy):
         return proposed
 
     def _proposed(self, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
-        """Take the updates of a round; return the model that they propose, and who joined."""
+        """Process the updates of a round; return the model that they propose, and who joined."""
         market, loop, round_ = self._market(), self._rounds(), self._round
         if round_ is None:
             raise InputError("no round is under way; call `configure_train` first.")
@@ -440,7 +440,7 @@ class PricedParticipation(Strategy):
         def take(answer: tuple[str, Message]) -> None:
             client, reply = answer
             if self._intake.take(round_, numbers[client], reply, reach):
-                # A strategy aggregates the arrays; without one they are in the sum already.
+                # A strategy aggregates the arrays; without one they are already in the sum.
                 kept = reply if self.strategy is not None else without_arrays(reply)
                 taken.append((client, kept))
 
@@ -464,7 +464,7 @@ class PricedParticipation(Strategy):
         return to_record(self._names, round_.propose()), MetricRecord({**metrics, **counts})
 
     def _compare_samples(self, taken: list[tuple[str, Message]]) -> None:
-        """Say once of each client that it trains on another number of samples than agreed."""
+        """Warn once about each client that trains on another number of samples than agreed."""
         for client, reply in taken:
             agreed = self._market().agreement.terms[client].samples
             used = metrics_of(reply).get("num-examples", agreed)
@@ -508,7 +508,7 @@ class PricedParticipation(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
-        """Return a question to each client, if clients evaluate."""
+        """Return an evaluation request to each client, if clients evaluate."""
         clients, nodes = self._market().agreement.deals, self.presence.nodes
         wanted = self.evaluate_clients
         if wanted is None:
@@ -575,15 +575,15 @@ class PricedParticipation(Strategy):
     def of(cls, context: Context, pricing: Pricing, **changes: Any) -> Self:
         """Return the strategy that the settings and the server's environment describe.
 
-        Without the setting `keys` it is a simulation, whose money comes from nowhere. Where prices
-        need norms, the first tenth of the rounds measures them.
+        Without the setting `keys` it is a simulation with invented money. Where prices need norms,
+        these are measured in the first tenth of the rounds.
 
         Parameters
         ----------
         context
-            The server's; see `fedprice.flower.identity.server_here` for the settings.
+            The server's context; see `fedprice.flower.identity.server_here` for the settings.
         pricing
-            From profiles to what is offered.
+            How offers are made.
         changes
             Any parameter of this class, to be used instead.
         """

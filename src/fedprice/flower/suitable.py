@@ -1,6 +1,6 @@
 """Which of Flower's strategies, which models and which replies can be aggregated in a market.
 
-Everything that could end a run is refused where it costs least: a strategy and a model before the
+Everything that could end a run is refused as early as possible: a strategy and a model before the
 first offer, a reply before it is admitted.
 """
 
@@ -39,15 +39,15 @@ UNWEIGHTED = (
     flower.FedMedian,
     flower.FedTrimmedAvg,
     flower.FedXgbBagging,
-    flower.MultiKrum,  # Krum is one
+    flower.MultiKrum,  # Krum is a subclass
     flower.QFedAvg,
 )
 
 
 def parts_of(strategy: flower.Strategy) -> list[flower.Strategy]:
-    """Return a strategy and those inside it, such as the one that noise is added to.
+    """Return a strategy and those inside it, such as the one to which noise is added.
 
-    A strategy that contradicts the market is refused; what another one loses in it is logged.
+    A strategy that contradicts the market is refused; limitations of others are logged.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def require_numbers(arrays: ArrayRecord, strategy: flower.Strategy | None) -> No
         for name, array in arrays.items():
             if isinstance(part, (*PRIVATE, flower.QFedAvg)) and "float" not in array.dtype:
                 raise InputError(
-                    f"{type(part).__name__} scales all arrays, which spoils counters and the like; "
+                    f"{type(part).__name__} scales all arrays, which breaks counters and the like; "
                     f"got {name!r} of {array.dtype}. Leave it out of the model."
                 )
 
@@ -150,9 +150,9 @@ def require_aggregable(content: RecordDict, strategy: flower.Strategy) -> None:
     if isinstance(strategy, flower.FedXgbBagging):
         try:
             model = the_arrays(content)["0"].numpy().tobytes()
-            # Of itself with itself, to read it as the earlier and as the later model.
+            # Merge the model with itself, to read it both as the earlier and as the later one.
             bagged = aggregate_bagging(model, model)
-        except Exception as error:  # whatever somebody made of a model
+        except Exception as error:  # the bytes may be anything
             raise RefusedError("its model is not one that XGBoost wrote.") from error
         if not bagged:
             raise RefusedError("its model is empty.")
@@ -160,11 +160,11 @@ def require_aggregable(content: RecordDict, strategy: flower.Strategy) -> None:
         count, each = (
             int(own["gbtree_model_param"][name]) for name in ("num_trees", "num_parallel_tree")
         )
-        if not 1 <= each <= count == len(own["trees"]):  # it adds nothing, or spoils what others do
+        if not 1 <= each <= count == len(own["trees"]):  # it adds nothing, or breaks others' trees
             raise RefusedError("its model does not hold as many trees as it says.")
     if isinstance(strategy, flower.QFedAvg):
         loss = metrics.get(strategy.train_loss_key)
-        # Powers of it scale the update: a model's own numbers must be able to hold them.
+        # Powers of it scale the update, and must fit into the model's data type.
         if not (isinstance(loss, int | float) and 0 <= loss <= MOST ** (1 / max(strategy.q, 1))):
             raise RefusedError(f"it has no metric {strategy.train_loss_key!r} of at least 0.")
     if isinstance(strategy, CLIPPING):

@@ -1,8 +1,8 @@
-"""`flower_task`: any Flower app as a task: its server and clients in this process, no market.
+"""`flower_task`: any Flower app as a task: its server and clients in this process, with no market.
 
-The app's server is run up to the point where it starts its strategy, which tells the initial model,
-the settings of training and how the server evaluates. From there on rounds are simulated: clients
-get the app's own train messages, whatever the strategy.
+The app's server is run up to the point where it starts its strategy, which gives the initial model,
+the settings of training and the server's evaluation. From then on rounds are simulated: clients get
+the app's own train messages, regardless of the strategy.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FlowerTask(Task):
     """A Flower app as a task.
 
     Random numbers of Python, numpy and PyTorch are seeded before each update, and what a client
-    keeps in its context is forgotten after it, so that pilots can be repeated. Numbers of samples
+    stores in its context is discarded after it, so that pilots can be repeated. Numbers of samples
     come with the replies: "num-examples" in the metrics of a train reply.
     """
 
@@ -135,7 +135,7 @@ class FlowerTask(Task):
         return Updates(values, buffers=buffers)
 
     def evaluate(self, model: Arrays, pool: Executor | None = None) -> dict[str, float]:
-        """Return what the app's server finds, or its clients, weighted by their samples."""
+        """Return the evaluation by the app's server, or by its clients, weighted by samples."""
         arrays = to_record(self._array_names, model)
         evaluate: Callable[[int, ArrayRecord], MetricRecord | None] | None
         evaluate = self._started["evaluate_fn"]
@@ -181,11 +181,11 @@ class FlowerTask(Task):
 
 
 class _StartedError(BaseException):
-    """Ends a server app where it starts its strategy; no app catches it by accident."""
+    """Ends a server app when it starts its strategy; apps do not catch it by accident."""
 
 
 def _started(server: Any, grid: InProcessGrid) -> dict[str, Any]:
-    """Run a server app until it starts its strategy; return what it starts it with."""
+    """Run a server app until it starts its strategy; return the arguments of that call."""
     found: dict[str, Any] = {}
 
     def start(
@@ -249,7 +249,7 @@ def _strategies() -> list[Any]:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Seed what apps draw random numbers from; PyTorch only where the app has loaded it."""
+    """Seed the generators that apps use; PyTorch's only if the app has loaded it."""
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002 (what apps use)
     if "torch" in sys.modules:

@@ -1,4 +1,4 @@
-"""What a run records, told as it comes: who joined, missed, was refused, and what was paid."""
+"""Live reports of a run: who joined, missed or was refused, and what was paid."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """Looks into a ledger now and then, and tells what is new of a run.
+    """Reads a ledger from time to time, and reports what is new in a run.
 
-    A ledger that is not there yet is waited for. Whatever else is wrong with it is told once, and
-    does not end what is watched.
+    It waits for a ledger that does not exist yet. Any other problem with it is reported once, and
+    does not end the run that is watched.
 
     Parameters
     ----------
     url, run
-        Which run of which ledger; they need not be there yet.
+        The ledger and the run, which need not exist yet.
     tell
         Called with one line per round. Losses and accuracies are on the line of their round if they
-        are there already, or else on one of their own.
+        are already known, and otherwise on a separate line.
     """
 
     def __init__(self, url: str, run: str, tell: Callable[[str], None]) -> None:
@@ -42,16 +42,16 @@ class Watch:
         self._ledger: Ledger | None = None
         self._seen, self._done = 0, 0  # entries of this period, rounds of those before
         self._rounds = 0  # of this period
-        self._measured: list[RoundMetrics] = []  # of this period, not told yet
+        self._measured: list[RoundMetrics] = []  # of this period, not reported yet
         self._told: set[tuple[int, str]] = set()  # the rounds, and whose metrics
         self._wrong: set[str] = set()
 
     def __call__(self) -> None:
-        """Tell what was recorded since the last call."""
+        """Report what was recorded since the last call."""
         try:
             self._look()
         except NoLedgerError:
-            return  # not there yet
+            return  # it does not exist yet
         except FedpriceError as error:
             self._complain(str(error))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
@@ -66,7 +66,7 @@ class Watch:
         if self._run not in books.runs and self._run not in books.offered:
             return
         entries = list(self._ledger.entries(self._run))
-        # Read after the entries: what was measured before a period was settled is there then.
+        # Read after the entries, so that all metrics of a settled period are there.
         self._measured = self._new_metrics(self._ledger)
         for entry in entries[self._seen :]:
             self._report(entry)
@@ -110,7 +110,7 @@ class Watch:
             self._tell("settled")
 
     def _new_metrics(self, ledger: Ledger) -> list[RoundMetrics]:
-        """Return the metrics that are not told yet; rounds are told even if there is damage."""
+        """Return metrics that are not reported yet; damaged ones do not stop reports of rounds."""
         try:
             measured = ledger.metrics(self._run)
         except DamagedError as error:
@@ -119,14 +119,14 @@ class Watch:
         return [own for own in measured if (own.round, own.who) not in self._told]
 
     def _tell_metrics(self, before: float) -> None:
-        """Tell the metrics of earlier rounds, each on a line of its own."""
+        """Report the metrics of earlier rounds, each on a separate line."""
         for own in [own for own in self._measured if own.round < before]:
             self._take(own)
             if str(own):
                 self._tell(str(own))
 
     def _take(self, own: RoundMetrics) -> str:
-        """Return metrics as text; they are not told again."""
+        """Return metrics as text, and mark them as reported."""
         self._measured.remove(own)
         self._told.add((own.round, own.who))
         return metrics_line(own)
@@ -137,11 +137,11 @@ class Watch:
             self._tell(f"the ledger cannot be read: {text}")
 
     def close(self) -> None:
-        """Let go of the ledger."""
+        """Close the ledger."""
         if self._ledger is not None:
             self._ledger.close()
 
 
 def _agreed(content: dict[str, Any]) -> Any:
-    """Return the clients of a run that was opened: by their terms, or by their secrets."""
+    """Return the clients of an open run, from their terms or from their secrets."""
     return content["terms"] if "terms" in content else content["secrets"]

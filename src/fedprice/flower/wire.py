@@ -46,17 +46,17 @@ __all__ = [
     "to_record",
 ]
 
-MARKET = "fedprice"  # the record of a message that is the market's
-MOST = 1e12  # of a number in a profile
+MARKET = "fedprice"  # the market's record in a message
+MOST = 1e12  # the largest number in a profile
 LONGEST = 200  # characters of a reason
-DIGEST = "_fedprice_digest"  # of an array: its bytes and their digest
+DIGEST = "_fedprice_digest"  # attribute of an array: its bytes and their digest
 HEADER = 1 << 14  # bytes that hold the header of a packed array
 DECLINED = 6  # Flower's code for a mod that refuses a message
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the server asks before anything else: who a node is, for this run."""
+    """The server's first question: who a node is, for this run."""
 
     run: str
     nonce: str
@@ -69,8 +69,8 @@ class Question:
 class Profile:
     """What a client declares before it is priced; numbers as decimal text.
 
-    `nonce` is the question's, so that nobody else can answer with it. `cost` and `value` are empty
-    where the client keeps them to itself, `grad_norm` where it is to be measured.
+    `nonce` is that of the question, so that the answer cannot be reused by others. `cost` and
+    `value` are empty where the client keeps them to itself, `grad_norm` where it is to be measured.
     """
 
     run: str
@@ -98,13 +98,13 @@ def signed_fields(name: str, signed: Signed) -> dict[str, list[bytes]]:
 
 
 def market_fields(content: RecordDict) -> dict[str, Any]:
-    """Return the market's record of a message as it came: any fields of any type."""
+    """Return the market's record of a message, unchecked: any fields of any type."""
     found = content.get(MARKET)
     return dict(found) if isinstance(found, ConfigRecord) else {}
 
 
 def signed_of(record: dict[str, Any], name: str) -> Signed:
-    """Return a signed message of the market's fields, or refuse what is none."""
+    """Return a signed message from the market's fields, or refuse what is not one."""
     match record.get(name):
         case [bytes() as text, bytes() as signature, bytes() as key]:
             return Signed(text, signature, key)
@@ -127,7 +127,7 @@ def arrays_of(record: ArrayRecord) -> Arrays:
 def _all_read(arrays: Iterable[Array]) -> Arrays:
     try:
         return [_read(array) for array in arrays]
-    except Exception as error:  # whatever numpy makes of bytes from a stranger
+    except Exception as error:  # numpy may raise anything on bytes from a stranger
         raise RefusedError("its arrays cannot be read.") from error
 
 
@@ -137,7 +137,7 @@ def _read(array: Array) -> npt.NDArray[Any]:
         raise ValueError(array.stype)
     shape, fortran, dtype, start = _header(array.data[:HEADER])
     count = math.prod(shape)
-    # Neither objects nor fewer bytes than a shape needs get past this.
+    # This rejects objects, and fewer bytes than the shape needs.
     flat = np.frombuffer(array.data, dtype, count, start) if count else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
 
@@ -149,7 +149,7 @@ def _header(beginning: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int
     return _parsed(beginning[:end])
 
 
-@lru_cache(maxsize=1024)  # the same few headers come again and again
+@lru_cache(maxsize=1024)  # the same few headers recur
 def _parsed(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
     file = io.BytesIO(header)
     reads = {
@@ -157,7 +157,7 @@ def _parsed(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
         (2, 0): np.lib.format.read_array_header_2_0,
     }
     shape, fortran, dtype = reads[np.lib.format.read_magic(file)](file)
-    if any(size < 0 for size in shape):  # numpy would take it for "as many as there are"
+    if any(size < 0 for size in shape):  # numpy would infer this dimension
         raise ValueError(shape)
     return shape, fortran, dtype, file.tell()
 
@@ -165,7 +165,7 @@ def _parsed(header: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
 def hash_of_record(record: ArrayRecord, *, update: bool = False) -> str:
     """Return `arrays_hash` of a record's arrays, each of which is hashed once."""
     arrays = list(record.values())
-    # As Flower keeps its chunks: with the array, whose copies have it, too.
+    # Stored with the array, as Flower does with its chunks, so that copies have it, too.
     new = [array for array in arrays if not _has_digest(array)]
     for array, digest in zip(new, array_digests(_all_read(new)), strict=True):
         array.__dict__[DIGEST] = array.data, digest
@@ -179,7 +179,7 @@ def _has_digest(array: Array) -> bool:
 
 
 def named_arrays(record: ArrayRecord, names: Sequence[str]) -> Arrays:
-    """Return the arrays of a record; refuse what does not hold real numbers under these names."""
+    """Return the arrays of a record; refuse it unless it has real numbers under these names."""
     if list(record.keys()) != list(names):
         raise RefusedError("its arrays have other names.")
     arrays = arrays_of(record)

@@ -1,7 +1,8 @@
-"""`Wrapped`: a strategy of Flower's inside the market; our choice and weights, its aggregation.
+"""`Wrapped`: a Flower strategy inside the market: our selection and weights, its aggregation.
 
-Coins decide who trains, so the strategy's own sampling is set aside. It says what is sent (FedProx
-its μ, clipping its norm) and how replies become a model (FedAdam, FedYogi, bagging of trees).
+Coins decide who trains, so the strategy's own sampling is not used. It decides what is sent
+(FedProx its μ, clipping its norm) and how replies become a model (FedAdam, FedYogi, bagging of
+trees).
 
 Each reply carries our weight a/(qρ) where Flower expects the number of examples. Flower divides by
 the sum of the weights, so what a strategy averages is Hájek's self-normalised estimate. Its
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Wrapped"]
 
-# What these set anew from the model whenever they configure training need not be remembered.
+# Attributes that these reset from the model whenever they configure training need not be stored.
 RENEWED: dict[str, tuple[type, ...]] = {
     "current_arrays": (FedOpt, flower.QFedAvg, *PRIVATE),
     "current_bst": (flower.FedXgbBagging,),
@@ -47,7 +48,7 @@ class Wrapped:
     Parameters
     ----------
     strategy
-        A strategy of `flwr.serverapp.strategy`, or one of the user's own.
+        A strategy of `flwr.serverapp.strategy`, or the user's own.
     """
 
     def __init__(self, strategy: flower.Strategy) -> None:
@@ -61,8 +62,8 @@ class Wrapped:
     ) -> dict[int, RecordDict]:
         """Return what the strategy sends to each of these nodes for training.
 
-        To be called in every round in which somebody trains, before `aggregate`: strategies take
-        note of the model here.
+        To be called before `aggregate` in every round in which a client trains: strategies store
+        the model here.
         """
         self._types = {name: np.dtype(array.dtype) for name, array in arrays.items()}
         ask = self.strategy.configure_train
@@ -77,7 +78,7 @@ class Wrapped:
     def evaluate_contents(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, nodes: Sequence[int]
     ) -> dict[int, RecordDict]:
-        """Return what the strategy sends to each of these nodes for evaluation, if to any."""
+        """Return what the strategy sends to each of these nodes for evaluation, if anything."""
         ask = self.strategy.configure_evaluate
         return contents(ask, self._parts, server_round, arrays, config, nodes)
 
@@ -95,7 +96,7 @@ class Wrapped:
         replies: Sequence[tuple[Message, float]],
         buffers: Collection[str] = (),
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Return the model and the train metrics that the strategy makes of weighted replies.
+        """Return the model and the train metrics that the strategy computes from weighted replies.
 
         The model has the types of the one that was sent, whatever the strategy computes in; it is
         None where the strategy takes no step. Metrics are weighted by the clients' numbers of
@@ -104,9 +105,9 @@ class Wrapped:
         Parameters
         ----------
         replies
-            Those admitted, with the clients' new models as arrays, and our weights.
+            The admitted replies, with the clients' new models as arrays, and our weights.
         buffers
-            Names of arrays that are no parameters. They are averaged even where the strategy is an
+            Names of arrays that are not parameters. They are averaged even where the strategy is an
             optimiser, which could make a running variance negative.
         """
         total = sum(weight for _, weight in replies)
@@ -115,7 +116,7 @@ class Wrapped:
         messages, examples = consistent([reply for reply, _ in replies], self._key), {}
         for message, (_, weight) in zip(messages, replies, strict=True):
             unweighted = message.content
-            # A float of Python's: one of numpy's would turn float32 models into float64.
+            # A Python float: a numpy float would turn float32 models into float64.
             message.content = with_weight(unweighted, self._key, float(weight))
             examples[id(message.content)] = unweighted
         average = self._setting("train_metrics_aggr_fn", None)
@@ -129,7 +130,7 @@ class Wrapped:
         if arrays is None:
             return None, metrics
         model = {name: array.numpy() for name, array in arrays.items()}
-        # Only of an optimiser that is not inside another strategy, whose noise is to stay.
+        # Only for an optimiser that is not inside another strategy, whose noise must stay.
         if isinstance(self.strategy, (FedOpt, flower.FedAvgM)):
             shares = [(the_arrays(own.content), float(weight / total)) for own, weight in replies]
             for name in buffers:
@@ -140,16 +141,16 @@ class Wrapped:
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return the metrics that the strategy makes of the clients' evaluations."""
+        """Return the metrics that the strategy computes from the clients' evaluations."""
         sound = [reply for reply in replies if not reply.has_error()]
         if not sound:
             return None
         return self.strategy.aggregate_evaluate(server_round, consistent(sound, self._key))
 
     def state(self) -> State:
-        """Return what the strategy remembers between rounds; nothing if it remembers nothing.
+        """Return the state that the strategy keeps between rounds; nothing if it keeps none.
 
-        Settings that are as they were given are not part of it, nor is the noise of differential
+        Unchanged settings are not part of it, nor is the noise of differential
         privacy: Flower draws it from numpy's global generator, so such runs cannot be repeated.
         """
         state: State = {}
@@ -163,11 +164,11 @@ class Wrapped:
         return state
 
     def restore(self, state: State) -> None:
-        """Have the strategy remember what another one of its kind did."""
+        """Restore the state of another strategy of the same kind."""
         if state and (begun := state["strategy"].tobytes().decode()) != self.name:
             raise InputError(
-                f"this run was begun with the strategy {begun}; got {self.name}. Give the same "
-                "strategy, or take another name for the run."
+                f"this run was started with the strategy {begun}; got {self.name}. Give the same "
+                "strategy, or choose another name for the run."
             )
         kept: dict[tuple[str, str], State] = {}
         for name, array in state.items():
@@ -178,19 +179,19 @@ class Wrapped:
             setattr(self._parts[int(number)], attribute, unpacked(own))
 
     def _is_given(self, number: int, name: str, value: Any) -> bool:
-        """Return whether an attribute is another strategy, or a setting as it was given."""
+        """Return whether an attribute is another strategy, or an unchanged setting."""
         given = self._given[number].get(name, ...)
         same = type(value) in PLAIN and type(given) is type(value) and given == value
         return isinstance(value, flower.Strategy) or same
 
     @property
     def name(self) -> str:
-        """What it is called, with the strategies inside it."""
+        """Its name, with the strategies inside it."""
         return " of ".join(type(part).__name__ for part in self._parts)
 
     @property
     def evaluates(self) -> bool:
-        """Whether it would ask clients to evaluate the model."""
+        """Whether it asks clients to evaluate the model."""
         return bool(self._setting("fraction_evaluate", 1.0))
 
     def _setting(self, name: str, default: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What two parties who do not trust each other need: offers, coins, audit, ledger."""
+"""What two parties that do not trust each other need: offers, coins, audit, ledger."""

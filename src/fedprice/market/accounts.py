@@ -45,7 +45,7 @@ def _adding(posted: Any) -> Any:
     return sa.update(accounts).where(accounts.c.id == each.c.account).values(balance=added)
 
 
-# Where no account is posted to twice, there is nothing to sum up: that takes half as long.
+# If no account is posted to twice, nothing has to be summed: that takes half as long.
 _ADD_ROWS, _ADD_SUMS = _adding(_ROWS), _adding(_SUMS)
 
 
@@ -80,7 +80,7 @@ def account_ids(
 
 
 def balances_of(connection: Connection, names: list[str]) -> dict[str, int]:
-    """Return the balances of those of some accounts that are there."""
+    """Return the balances of those accounts that exist."""
     found: dict[str, int] = {}
     for some in _chunks(names):
         rows = connection.execute(_BALANCES, {"names": some})
@@ -102,7 +102,7 @@ def add_postings(
     """
     numbers = [ids[account] for account, _ in lines]
     amounts = [amount for _, amount in lines]
-    # Straight to the driver: SQLAlchemy would take as long over each row as the database.
+    # Straight to the driver: SQLAlchemy would take as long as the database for each row.
     if connection.dialect.name == "sqlite":
         _insert_on_sqlite(connection, entry, numbers, amounts)
     else:
@@ -118,7 +118,7 @@ def add_postings(
 def _insert_on_sqlite(
     connection: Connection, entry: int, numbers: list[int], amounts: list[int]
 ) -> None:
-    """Insert postings, many with one statement: for one row each SQLite takes twice as long."""
+    """Insert postings, many per statement: row by row, SQLite would take twice as long."""
     size = len(numbers)
     values = [entry] * (4 * size)
     values[1::4], values[2::4], values[3::4] = range(size), numbers, amounts

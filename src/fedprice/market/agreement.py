@@ -48,17 +48,17 @@ class Deal:
 
 
 def conditions_of(text: str) -> Conditions:
-    """Return the conditions that a text stands for, or refuse what is none."""
+    """Return the conditions in a text, or refuse a text that is not conditions."""
     try:
         return Conditions(
             **{name: part for name, part in parsed(text.encode()).items() if name != "kind"}
         )
-    except (TypeError, AttributeError) as error:  # other fields than it should have
+    except (TypeError, AttributeError) as error:  # it has other fields than it should
         raise RefusedError("its conditions cannot be read.") from error
 
 
 def signed_commitment(text: str, signature: str) -> Signed:
-    """Return a commitment as the ledger has it: it names the key that signed it."""
+    """Return a commitment as the ledger stores it: it names the key that signed it."""
     key = bytes.fromhex(parsed(text.encode())["key"])
     return Signed(text.encode(), bytes.fromhex(signature), key)
 
@@ -128,7 +128,7 @@ class Agreement:
         return self.conditions.rounds
 
     def opening(self, key: SigningKey) -> Signed:
-        """Return the server's word that the run was opened."""
+        """Return the server's message that the run was opened."""
         conditions = self.conditions
         return key.sign(Opening(conditions.ledger, self.run, self.attempt, self.mixed.hex()))
 

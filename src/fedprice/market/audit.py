@@ -1,9 +1,9 @@
-"""Audit without shared coins: whether a client joins as often as it said, however long one looks.
+"""Audit without shared coins: whether a client joins as often as it declared, checked at any time.
 
 A betting e-process: start with one unit and bet, round by round, that the client joins less often
 than declared. If it is honest the wealth is a non-negative supermartingale, so it ever reaches 1/α
-with probability at most α (Ville), however long one looks and whenever one stops. The bets are a
-mixture over alternatives: likelihood ratios of levels below the declared one.
+with probability at most α (Ville), however long the audit runs and whenever it stops. The bets are
+a mixture over alternatives: likelihood ratios of levels below the declared one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LevelAudit"]
 
-# What the bets stake on, relative to the declared level: never, half as often, …
+# The alternatives bet on, relative to the declared level: never, half as often, …
 BELOW = np.array([0.0, 0.25, 0.5, 0.7, 0.85, 0.95])
 
 
 @dataclass(eq=False)
 class LevelAudit:
-    """Tests of the declared levels of a fleet, one per client, all running.
+    """Running tests of the declared levels of a fleet, one per client.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class LevelAudit:
     two_sided
         Whether joining more often than declared counts, too.
     tolerance
-        The share of joins that may fail without anybody's fault: joining less often counts below
+        The share of joins that may fail through nobody's fault: joining counts as too rare below
         (1 − tolerance) times the declared level.
 
     Examples
@@ -65,7 +65,7 @@ class LevelAudit:
         low = self.levels * (1 - self.tolerance)
         bets = [(share * low, low) for share in BELOW]
         if self.two_sided:
-            # As far above the declared level as below, in odds, as far as there is room.
+            # As far above the declared level as below, in odds, as far as possible.
             bets += [(1 - share * (1 - self.levels), self.levels) for share in BELOW]
         other, null = (np.array(side) for side in zip(*bets, strict=True))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -77,7 +77,7 @@ class LevelAudit:
         self._sure, self._proven = low == 1, np.zeros(self.levels.size, np.bool_)
 
     def observe(self, joined: npt.NDArray[np.bool_]) -> None:
-        """Take in a round: who joined, shape (num_clients,)."""
+        """Add a round: who joined, shape (num_clients,)."""
         joined = np.asarray(joined, np.bool_)
         if joined.shape != self.levels.shape:
             raise InputError(f"`joined` must have shape {self.levels.shape}; got {joined.shape}.")
@@ -86,7 +86,7 @@ class LevelAudit:
         self.rounds += 1
 
     def observe_counts(self, joined: IntArray, rounds: int) -> None:
-        """Take in several rounds at once: how often each client joined in them.
+        """Add several rounds at once: how often each client joined in them.
 
         The evidence after them depends on nothing else.
 
@@ -100,7 +100,7 @@ class LevelAudit:
         joined = np.asarray(joined, np.int64)
         if joined.shape != self.levels.shape or not ((joined >= 0) & (joined <= rounds)).all():
             raise InputError(f"`joined` must lie between 0 and {rounds}, one per client.")
-        with np.errstate(invalid="ignore"):  # never × what is impossible
+        with np.errstate(invalid="ignore"):  # 0 times an infinite log-ratio
             for count, each in ((joined, self._on_join), (rounds - joined, self._on_miss)):
                 self._log += np.where(count > 0, count * each, 0.0)
         self._proven |= self._sure & (joined < rounds)

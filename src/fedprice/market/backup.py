@@ -18,9 +18,9 @@ __all__ = ["back_up"]
 
 
 def back_up(url: str, path: Path) -> Books:
-    """Copy an SQLite ledger, which may be in use, to a private file; return what the copy holds.
+    """Copy an SQLite ledger, which may be in use, to a private file; return the copy's totals.
 
-    The copy is of one moment, and appears at `path` when it has been verified.
+    The copy is a snapshot, and appears at `path` once it has been verified.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def back_up(url: str, path: Path) -> Books:
         For a ledger on PostgreSQL, with the line that dumps it; and where the file would replace
         the ledger, or join the log of another one.
     DamagedError
-        If the copy does not verify; there is none then.
+        If the copy does not verify; then it is not written.
     """
     database = Database(url, create=False)
     try:

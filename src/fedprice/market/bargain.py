@@ -1,8 +1,8 @@
-"""`Bargain`: how the server and its clients come to an agreement, one recorded step after another.
+"""`Bargain`: how the server and its clients reach an agreement, one recorded step after another.
 
 Offers are recorded before anybody sees them, commitments before anybody reveals a secret, and each
-offer is answered or recorded as dropped. So a server that dies takes up its bargain where the
-ledger has it, and one that would rather have other coins leaves a trace of every attempt.
+offer is answered or recorded as dropped. So a server that crashes resumes its bargain from the
+ledger, and one that tries for other coins leaves a trace of every attempt.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ NO_ANSWER = "it did not answer"
 
 
 class Bargain:
-    """The server's side of coming to an agreement about a run.
+    """The server's side of reaching an agreement about a run.
 
     Parameters
     ----------
     ledger, key
         Where every step is recorded, and the server's key.
     run
-        The name of the run, or of a period of it. What the ledger has of its bargain is taken up.
+        The name of the run, or of a period of it. A bargain that the ledger has already is resumed.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class Bargain:
     conditions, offers
         What was offered, by client, in the order of the model's sum.
     dropped
-        Why clients are not in the bargain any more.
+        Why clients are no longer in the bargain.
     """
 
     def __init__(self, ledger: Ledger, key: SigningKey, run: str) -> None:
@@ -67,7 +67,7 @@ class Bargain:
         self._commitments: dict[str, tuple[Signed, Commitment]] = {}
         self._secrets: dict[str, bytes] = {}
         self._committed = False
-        self._signers = {key.public}  # one name per key
+        self._signers = {key.public}  # so that each key has one name
         for attempt in range(1, MOST_ATTEMPTS + 1):
             if (offered := ledger.offers(run, attempt)) is None:
                 break
@@ -91,12 +91,12 @@ class Bargain:
     def offer(
         self, conditions: Conditions, proposals: Mapping[str, Proposal], why: str = ""
     ) -> None:
-        """Record offers; earlier ones that were made are dropped.
+        """Record offers; earlier ones are dropped.
 
         Parameters
         ----------
         conditions, proposals
-            What all have in common, and what is each client's own.
+            What all offers have in common, and what is specific to each client.
         why
             Why earlier offers are dropped.
         """
@@ -128,7 +128,7 @@ class Bargain:
 
     @property
     def wants(self) -> list[str]:
-        """The clients whose commitment is wanted."""
+        """The clients whose commitment is still missing."""
         if self._committed:
             return []
         return [c for c in self.offers if c not in self._commitments and c not in self.dropped]
@@ -166,12 +166,12 @@ class Bargain:
 
     @property
     def commitments(self) -> dict[str, Signed]:
-        """What each client signed, of those who committed."""
+        """What each client that committed has signed."""
         return {client: signed for client, (signed, _) in self._commitments.items()}
 
     @property
     def terms(self) -> dict[str, Terms]:
-        """Tariff, level and samples of those who committed and are not dropped."""
+        """Tariff, level and samples of the clients that committed and are not dropped."""
         found = {}
         for client, signed in self.offers.items():
             if client in self._commitments and client not in self.dropped:
@@ -181,7 +181,7 @@ class Bargain:
         return found
 
     def unwilling_payers(self) -> list[str]:
-        """Return the payers that do not bring in what was counted on: absent, or at less."""
+        """Return the payers that do not bring in what was expected: absent, or at a lower level."""
         found = []
         for client, signed in self.offers.items():
             offer: Offer = signed.open(Offer, signed.key)
@@ -204,7 +204,7 @@ class Bargain:
         self._committed = True
 
     def rosters(self) -> dict[str, Signed]:
-        """Return the receipt of each commitment: the question for the client's secret."""
+        """Return the receipt of each commitment, which asks for the client's secret."""
         if not self._committed:
             raise InputError("the commitments are not recorded yet; call `close`.")
         hashes = {client: signed.hash for client, signed in self.commitments.items()}
@@ -230,14 +230,14 @@ class Bargain:
 
     @property
     def silent(self) -> list[str]:
-        """Those who committed and have not revealed their secret."""
+        """The clients that committed but have not revealed their secret."""
         return [client for client in self._commitments if client not in self._secrets]
 
     def open(self, budget: int, beacon: str = "") -> Agreement:
         """Open the run; return what was agreed.
 
-        Everybody who committed must have revealed: otherwise it takes another set of offers, with
-        other coins.
+        All clients that committed must have revealed their secret: otherwise another set of offers,
+        with other coins, is needed.
         """
         if not self.is_over:
             secrets = {}

@@ -12,7 +12,7 @@ from fedprice.errors import InputError
 
 __all__ = ["canonical_bytes", "canonical_text", "content_of", "digest", "key_text", "parsed"]
 
-MANY = 100  # rows that are worth a look at whether they are plain
+MANY = 100  # with more rows, it is worth checking whether they are plain
 
 
 def canonical_bytes(content: Any) -> bytes:
@@ -49,7 +49,7 @@ _dumped = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=F
 def _plain_rows(rows: dict[str, Any]) -> str | None:
     """Return the text of rows of text by name that need no escapes, without { }; None for others.
 
-    A round has such a row for every update, and json takes half as long again.
+    A round has such a row for every update, and json would take 50 % longer.
     """
     kinds = set(map(type, rows.values()))
     if set(map(type, rows)) != {str} or not all(issubclass(kind, list | tuple) for kind in kinds):
@@ -63,13 +63,13 @@ def _plain_rows(rows: dict[str, Any]) -> str | None:
         return None
     raw = text.encode("utf-8", "surrogatepass")
     quotes = 2 * (len(rows) + sum(map(len, rows.values())))
-    # JSON escapes quotes, backslashes and what comes before the space, and nothing else.
+    # JSON escapes quotes, backslashes and control characters, and nothing else.
     is_plain = raw.count(b'"') == quotes and b"\\" not in raw
     return text if is_plain and np.frombuffer(raw, np.uint8).min() >= ord(" ") else None
 
 
 def parsed(content: bytes) -> Any:
-    """Return what canonical bytes stand for; refuse any other bytes."""
+    """Return the content of canonical bytes; refuse any other bytes."""
     try:
         value = json.loads(content)
         if canonical_bytes(value) == content:
@@ -85,7 +85,7 @@ def digest(content: bytes) -> str:
 
 
 def content_of(text: Any) -> dict[str, Any]:
-    """Return what the text of a ledger's entry stands for."""
+    """Return the content of a ledger entry's text."""
     content = parsed(text.encode()) if isinstance(text, str) else None
     if not isinstance(content, dict):
         raise InputError("an entry cannot be read.")
@@ -93,7 +93,7 @@ def content_of(text: Any) -> dict[str, Any]:
 
 
 def key_text(key: list[Any]) -> str:
-    """Return the text by which an entry is known: its kind, and what of."""
+    """Return the text that identifies an entry: its kind and its subject."""
     return canonical_bytes(key).decode()
 
 
@@ -101,7 +101,7 @@ _PLAIN = {str, int, bool, type(None)}
 
 
 def _check(content: Any) -> None:
-    """Refuse what has no canonical text; all values of one depth are looked at at once."""
+    """Refuse content without a canonical text; all values of one depth are checked at once."""
     values = [content]
     while values:
         odd = set(map(type, values)) - _PLAIN

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "append", "chain", "find", "last_number", "recorded"]
 
-# What every entry needs, put together once.
+# Statements that every entry needs, built once.
 _BY_KEY = sa.select(entries.c.content, entries.c.number).where(
     entries.c.key == sa.bindparam("of_key")
 )
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
 
 
 def find(connection: Connection, key: list[Any]) -> dict[str, Any] | None:
-    """Return the content of the entry with this key: its kind, and what of."""
+    """Return the content of the entry with this key: its kind and its subject."""
     text = connection.execute(_BY_KEY, {"of_key": key_text(key)}).scalar()
     return None if text is None else content_of(text)
 
@@ -70,7 +70,7 @@ def append(
     Parameters
     ----------
     key, row, lines
-        Its kind and what of; its number, place, content, hash and signature; what it posts.
+        Its kind and subject; its number, place, content, hash and signature; what it posts.
     ids
         Numbers of the accounts.
     """
@@ -82,7 +82,7 @@ def append(
 def chain(
     connection: Connection, run: str | None = None, after: int = 0, until: int | None = None
 ) -> Iterator[Entry]:
-    """Yield all entries after some and until one, or those of a run, the first one first."""
+    """Yield the entries in a range of numbers, or those of a run, in order."""
     query = sa.select(entries.c.number, entries.c.content, entries.c.hash, entries.c.signature)
     lines = sa.select(postings.c.entry, accounts.c.name, postings.c.amount).join(
         accounts, accounts.c.id == postings.c.account, isouter=True

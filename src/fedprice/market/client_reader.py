@@ -1,7 +1,7 @@
-"""Reading what a ledger has of one client, without replaying it: nothing is proved by this.
+"""Reading one client's entries from a ledger without replaying it, which proves nothing.
 
-A statement is there long before its ledger is verified, which
-`fedprice.market.verification` does meanwhile.
+A statement is thus available long before its ledger is verified, which
+`fedprice.market.verification` does in the meantime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ClientRead", "read_client"]
 
 _COLUMNS = (entries.c.number, entries.c.content, entries.c.hash)
-_APART = sa.select(*_COLUMNS).where(entries.c.run.is_(None))  # of no run
+_APART = sa.select(*_COLUMNS).where(entries.c.run.is_(None))  # entries that belong to no run
 _RUNS = sa.select(entries.c.run).where(entries.c.run.is_not(None)).distinct()
 _OF_RUN = entries.c.run == sa.bindparam("of_run")
 _AGREED = sa.select(*_COLUMNS).where(_OF_RUN, entries.c.round.is_(None)).order_by(entries.c.number)
@@ -45,7 +45,7 @@ _LAST = sa.select(entries.c.number, entries.c.hash).order_by(entries.c.number.de
 
 
 class ClientRead(NamedTuple):
-    """What a ledger has of a client.
+    """What a ledger records about a client.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ class ClientRead(NamedTuple):
     parts
         The client's part of the entries, as `fedprice.market.statements.entries_of` takes them.
     offered
-        Runs that are offered to it and not opened yet.
+        Runs that are offered to it but not yet open.
     size, head
         How many entries the ledger has, and the hash of the last one.
     """
@@ -67,14 +67,14 @@ class ClientRead(NamedTuple):
 
 
 def read_client(url: str, client: str, count: Callable[[int], None]) -> ClientRead:
-    """Return what a ledger has of a client; the ledger is not written.
+    """Return what a ledger records about a client; the ledger is only read.
 
     Parameters
     ----------
     url, client
-        The ledger, and who.
+        The ledger, and the client's name.
     count
-        Called with how many entries were read; what it raises ends the reading.
+        Called with the number of entries read so far; an exception that it raises ends the reading.
     """
     with closing(Database(url, read_only=True)) as database:
         try:
@@ -102,7 +102,7 @@ class _Reader:
         self._parts: list[Entry] = []
 
     def read(self, name: str) -> ClientRead:
-        """Return what there is; `name` is what errors call the ledger."""
+        """Return everything; `name` is the name of the ledger in errors."""
         size, head = self._connection.execute(_LAST).one()
         books = Books()
         for number, text, hash_ in self._connection.execute(_APART):
@@ -146,7 +146,7 @@ class _Reader:
         return any(self._client in part.content.get("dropped", {}) for part in self._parts)
 
     def _agreed(self, run: str) -> Run | bool:
-        """Return a run that the client is in; else whether it has an offer that is still open."""
+        """Return a run that the client is in, or else whether it has an offer still open."""
         conditions: dict[str, Any] = {}
         offer, committed = None, ""
         found: Run | None = None
@@ -171,7 +171,7 @@ class _Reader:
         return found
 
     def _own_offer(self, content: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the offer to this client, of which alone the text is parsed."""
+        """Return the offer to this client; only its text is parsed."""
         likely = (json.loads(text) for text, _ in content["offers"] if self._named in text)
         return next((own for own in likely if own["client"] == self._client), None)
 

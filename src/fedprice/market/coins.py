@@ -1,12 +1,12 @@
-"""Coins that nobody can bend: all parties commit first, then reveal.
+"""Coins that nobody can bias: all parties commit first, then reveal.
 
-The server commits to a secret for each client (its hash is in the offer), every client to one of
-its own (its hash is in the commitment). When all commitments are recorded, the clients reveal, and
-the server opens the run. The key of a client's coins mixes both secrets with the hash of all
-commitments, all other clients' secrets, and a public value if one was named: who wants to choose a
-coin would need everybody's help.
+The server commits to a secret for each client (its hash is in the offer), and every client to its
+own secret (its hash is in the commitment). When all commitments are recorded, the clients reveal,
+and the server opens the run. The key of a client's coins mixes both secrets with the hash of all
+commitments, all other clients' secrets, and a public value if one was named: to choose a
+coin, a party would need the help of all others.
 
-How keys and coins follow from the secrets is told once, in `fedprice.verify`.
+How keys and coins follow from the secrets is defined once, in `fedprice.verify`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECRET_BYTES = 32
 
 
 def own_secret(private: bytes, subject: str) -> bytes:
-    """Return a party's secret for a subject: known to the holder of this private key alone.
+    """Return a party's secret for a subject, known only to the holder of this private key.
 
     It need not be stored: after a crash the same key gives the same secret again.
     """

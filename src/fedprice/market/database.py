@@ -1,8 +1,8 @@
-"""The database behind a ledger: one writer at a time, and its errors in one line each.
+"""The database behind a ledger: one writer at a time, and its errors as one line each.
 
-SQLite writes ahead (WAL) and waits for the disk at every commit; a transaction that writes begins
-as the only one. PostgreSQL locks the entries for the writer, and waits for its disk whatever the
-role or the database is set to. Migrations are alembic's.
+SQLite writes ahead (WAL) and waits for the disk at every commit; a transaction that writes
+excludes all other writers. PostgreSQL locks the entries for the writer, and waits for its disk
+whatever the settings of the role or the database are. Migrations are alembic's.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ __all__ = [
     "masked",
 ]
 
-_SCHEMA_LOCK = 0x66656470  # any number, the same for all: who creates the tables on PostgreSQL
+_SCHEMA_LOCK = 0x66656470  # arbitrary: locks the creation of tables on PostgreSQL
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 # One row per table, column, constraint, index, trigger and rewrite rule. Constraints that make
-# columns NOT NULL have rows of their own since PostgreSQL 18; the column says it in all versions.
+# columns NOT NULL have rows of their own since PostgreSQL 18; the column has it in all versions.
 _POSTGRES_DEFINITIONS = """
     WITH own AS (
         SELECT oid, relname, relkind, relpersistence, relrowsecurity
@@ -81,11 +81,11 @@ _POSTGRES_WRITER = sa.text("""
 
 _PASSWORDS = ("password", "sslpassword")  # parameters of a URL
 PRIVATE = 0o600  # permissions of a file with money in it
-PAGE = 1 << 13  # bytes: a large model is kept faster than with 4 KiB, a small round is not slower
+PAGE = 1 << 13  # bytes: large models are stored faster than with 4 KiB, and small rounds no slower
 
 
 class LedgerError(FedpriceError):
-    """What the ledger refuses, or finds wrong with itself."""
+    """An operation that the ledger refuses, or an error in the ledger itself."""
 
     exit_code = 5
 
@@ -97,13 +97,13 @@ class DamagedError(LedgerError, UnverifiedError):
 
 
 class NoLedgerError(LedgerError, InputError):
-    """There is no ledger, or not yet."""
+    """There is no ledger here (yet)."""
 
     exit_code = InputError.exit_code
 
 
 class NoRunError(LedgerError, InputError):
-    """There is no run of this name."""
+    """There is no run with this name."""
 
     exit_code = InputError.exit_code
 
@@ -114,9 +114,9 @@ class Database:
     Parameters
     ----------
     url
-        As SQLAlchemy names it, or the path of an SQLite file.
+        A URL of SQLAlchemy, or the path of an SQLite file.
     create
-        Whether to create what is not there.
+        Whether to create a missing database.
     read_only
         Whether nothing may be written, not even by SQLite itself: a connection that can write moves
         the log into the file when it is closed. Nothing is created then, either.
@@ -139,12 +139,12 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.dispose()
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Begin a transaction as the only writer; it is recorded when the block ends well.
+        """Begin a transaction as the only writer; it is committed if the block raises no error.
 
         An error inside the block, or before it, means that nothing was recorded. Whether a commit
         that failed was recorded is unknown, and the error says so.
@@ -169,7 +169,7 @@ class Database:
         try:
             transaction.commit()
         except (sa.exc.DBAPIError, sqlite3.Error) as error:
-            connection.invalidate()  # its state is as unknown
+            connection.invalidate()  # its state is unknown, too
             raise LedgerError(
                 f"{self.name}: the commit failed ({self._reason(error)}), outcome unknown; run the "
                 "same command again. What was recorded is not recorded twice."
@@ -177,7 +177,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Begin a transaction that sees one state of the whole database."""
+        """Begin a transaction that reads one snapshot of the whole database."""
         with self._explained(), self._engine.connect() as connection:
             if self._engine.dialect.name == "postgresql":
                 connection = connection.execution_options(
@@ -187,7 +187,7 @@ class Database:
                 yield connection
 
     def copy_to(self, path: Path) -> None:
-        """Write the whole SQLite database, as of one moment, into a file."""
+        """Write a snapshot of the whole SQLite database into a file."""
         with self._explained():
             source, target = self._engine.raw_connection(), sqlite3.connect(path)
             try:
@@ -221,7 +221,7 @@ class Database:
         return shlex.join(["pg_dump", "--format=custom", f"--file={path}", address])
 
     def check(self, connection: Connection) -> None:
-        """Look for damage below the level of rows, and for rules that are gone."""
+        """Look for damage below the level of rows, and for missing rules."""
         if self._engine.dialect.name == "postgresql":
             there = connection.exec_driver_sql(_POSTGRES_DEFINITIONS).scalars()
             if sorted(there) != (_MIGRATIONS / "postgresql.txt").read_text("utf-8").splitlines():
@@ -254,7 +254,7 @@ class Database:
         if self._engine.dialect.name == "sqlite":
             raw = self._engine.raw_connection()  # outside a transaction
             (_, _, path), *_ = raw.cursor().execute("PRAGMA database_list").fetchall()
-            if path:  # a new ledger, in whatever file: its log gets the same permissions
+            if path:  # a new ledger in a file: its log gets the same permissions
                 Path(path).chmod(PRIVATE)
             raw.cursor().execute(f"PRAGMA page_size = {PAGE}")  # of a new file
             raw.cursor().execute("PRAGMA journal_mode = WAL")
@@ -268,7 +268,7 @@ class Database:
             self._commit(connection, transaction)
 
     def _look(self) -> None:
-        """Refuse an SQLite file of another schema while its log is still as it was found.
+        """Refuse an SQLite file with another schema before its log is touched.
 
         A connection that can write moves the log into the file when it is closed.
         """
@@ -283,7 +283,7 @@ class Database:
                 reader.dispose()
 
     def _schema(self, connection: Connection) -> str | None:
-        """Return the version of the tables that are there; refuse what is not ours."""
+        """Return the version of the existing tables; refuse those of another program."""
         tables = set(sa.inspect(connection).get_table_names())
         if not tables:
             return None
@@ -302,7 +302,7 @@ class Database:
         if str(found) < SCHEMA:
             raise LedgerError(
                 f"{self.name} is a ledger of the schema {found}; this fedprice knows {SCHEMA}. "
-                "Export and verify it with the version that wrote it, and begin a new ledger."
+                "Export and verify it with the version that wrote it, and start a new ledger."
             )
         return str(found)
 
@@ -326,12 +326,12 @@ class Database:
         return reason
 
     def _cause(self, error: Exception) -> Exception | None:
-        """Return a database's error, to be shown as the cause of ours, unless it has a password."""
+        """Return a database's error as the cause of ours, unless it contains a password."""
         return None if any(own in str(error) for own in _secrets(self._engine.url)) else error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn the database's errors into one line that says what to do."""
+        """Turn the database's errors into one line with advice."""
         try:
             yield
         except UnicodeDecodeError as error:
@@ -354,7 +354,7 @@ class Database:
                 ("disk is full", full),
                 ("No space left", full),
                 ("disk I/O error", broken),
-                ("is not a database", "is no SQLite database; choose another file"),
+                ("is not a database", "is not an SQLite database; choose another file"),
             )
             for word, text in known:
                 if word in reason:
@@ -392,7 +392,7 @@ def _engine(url: str, create: bool, read_only: bool, timeout: float) -> tuple[En
     except InputError:
         raise
     except (sa.exc.ArgumentError, ValueError):
-        # The reason would quote parts of the URL, which may hold a password.
+        # The reason would quote parts of the URL, which may contain a password.
         raise InputError("not a valid database URL; try sqlite:///market.db.") from None
     if engine.dialect.name == "sqlite":
 
@@ -417,7 +417,7 @@ def _engine(url: str, create: bool, read_only: bool, timeout: float) -> tuple[En
 
 
 def _milliseconds(seconds: float) -> int:
-    """Return a time limit as PostgreSQL takes it, for which 0 would be none."""
+    """Return a time limit for PostgreSQL, for which 0 would mean none."""
     return max(1, round(1000 * seconds))
 
 
@@ -428,7 +428,7 @@ def _secrets(address: Any) -> list[str]:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a database's URL holds a password.
+    """Return whether a database's URL contains a password.
 
     Examples
     --------
@@ -457,7 +457,7 @@ def masked(url: str) -> str:
 
 
 def _sqlite(address: Any, create: bool, read_only: bool) -> tuple[Any, str]:
-    """Return where an SQLite file is, checked, and its name for messages."""
+    """Return the checked address of an SQLite file, and its name for messages."""
     if any((address.host, address.port, address.username, address.password)):
         raise InputError("not a valid database URL; try sqlite:///market.db.")
     _require_known(address.query)
@@ -468,7 +468,7 @@ def _sqlite(address: Any, create: bool, read_only: bool) -> tuple[Any, str]:
         if read_only:
             address = address.update_query_dict({"mode": "ro"})
         return address, address.database
-    if re.search(":.*@", address.database):  # a mistyped URL, which may hold a password
+    if re.search(":.*@", address.database):  # a mistyped URL, which may contain a password
         raise InputError(
             "neither the name of a file nor a valid database URL; try sqlite:///market.db."
         )
@@ -489,7 +489,7 @@ def _sqlite(address: Any, create: bool, read_only: bool) -> tuple[Any, str]:
         if _is_fixed(path):
             query["immutable"] = "1"
         return address.set(database=f"file:{quote(str(path))}", query=query), str(path)
-    try:  # SQLite would let everybody read the file, as far as the umask does
+    try:  # SQLite would let everybody read the file, if the umask does
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
         os.fchmod(handle, PRIVATE)
         os.close(handle)
@@ -512,7 +512,7 @@ def _require_known(query: Mapping[str, Any]) -> None:
 
 
 def _require_regular(path: Path) -> None:
-    """Refuse what no SQLite file can be: directories, devices, names that cannot be shown."""
+    """Refuse what cannot be an SQLite file: directories, devices, names that cannot be shown."""
     if not path.name.isprintable():
         raise InputError(f"the name of a ledger's file must be printable; got {path.name!r}.")
     try:
@@ -525,7 +525,7 @@ def _require_regular(path: Path) -> None:
 
 
 def _reader(path: Path, timeout: float) -> dict[str, Any]:
-    """Return how an SQLite file is opened anew for every read, without any right to write."""
+    """Return how an SQLite file is opened for every read, without permission to write."""
 
     def connect() -> sqlite3.Connection:
         address = f"file:{quote(str(path))}?mode=ro"
@@ -537,7 +537,7 @@ def _reader(path: Path, timeout: float) -> dict[str, Any]:
 
 
 def _is_fixed(path: Path) -> bool:
-    """Return whether a reader needs no files beside a database, since nobody here can write it."""
+    """Return whether a reader needs no log files, because this database cannot be written here."""
     writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
     return not writable and not Path(f"{path}-wal").exists()
 

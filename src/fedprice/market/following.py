@@ -1,9 +1,9 @@
-"""Following a ledger as it grows: what a page shows of its runs, read only, and only what is new.
+"""Following a ledger as it grows: what a page shows of its runs, reading only what is new.
 
-`Ledger` replays every entry before it says anything, which proves it. Here the database answers
-from its indices, in time that does not depend on the number of rounds, and nothing is proved:
-`fedprice.market.verification` does that meanwhile. What was read once is kept, since entries never
-change.
+`Ledger` proves what it says by replaying every entry first. Here the database answers from its
+indices, in time that does not depend on the number of rounds, and nothing is proved:
+`fedprice.market.verification` does that in the meantime. What was read once is kept, since entries
+never change.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
 __all__ = ["Following", "Point", "RoundSeen", "RunSeen", "RunSummary"]
 
 QUIET = 60.0  # seconds without a new entry after which a run counts as stopped
-FRESH = 0.5  # seconds for which what was read is not read again: several pages may ask
+FRESH = 0.5  # seconds for which a result is reused, as several pages may ask
 
 _LAST = sa.select(sa.func.max(entries.c.number))
 _HASH = sa.select(entries.c.hash).where(entries.c.number == sa.bindparam("number"))
 _BEGIN = sa.select(entries.c.content).where(entries.c.number == 1)
-# The names of all runs by one look into the index each, not by a pass over all entries.
+# The names of all runs by one index lookup each, not by a scan of all entries.
 _NAMES = sa.text(
     "WITH RECURSIVE names(run) AS (SELECT min(run) FROM entries UNION ALL "
     "SELECT (SELECT min(run) FROM entries WHERE run > names.run) FROM names "
     "WHERE names.run IS NOT NULL) SELECT run FROM names WHERE run IS NOT NULL"
 )
-# Neither distinct nor without nulls, for which the database would go through the index of runs.
+# Neither DISTINCT nor NOT NULL, for which the database would scan the index of runs.
 _NEW_NAMES = sa.select(entries.c.run).where(entries.c.number > sa.bindparam("after"))
 
 
@@ -64,25 +64,25 @@ class RunSeen:
     Attributes
     ----------
     summary
-        How far it is.
+        Its progress.
     unit
-        Of its money.
+        The unit of its money.
     before
         Rounds of the periods before it.
     terms
         What was agreed with each client; empty while the run is only offered.
     dropped
-        Why clients are not in it that were offered something.
+        Why some clients that received an offer are not in it.
     newest
         The newest rounds, the last one first.
     history
-        About 1,000 evenly spaced rounds at most, and the newest one.
+        At most about 1,000 evenly spaced rounds, and the newest one.
     metrics
         What was measured, thinned in the same way; rounds count those of the whole run.
     periods
         All periods of the run, the first one first.
     goes_on, ends
-        How a stopped run goes on, and the command that ends it instead; empty for others.
+        How to resume a stopped run, and the command that ends it instead; empty for others.
     """
 
     summary: RunSummary
@@ -99,12 +99,12 @@ class RunSeen:
 
 
 class Following:
-    """A ledger that others write, followed without ever writing it; threads may share it.
+    """A ledger that others write, followed without writing to it; threads may share it.
 
     Parameters
     ----------
     url
-        As for `Ledger`. It need not be there yet: every call then raises `NoLedgerError`.
+        As for `Ledger`. It need not exist yet: until then, every call raises `NoLedgerError`.
 
     Examples
     --------
@@ -126,7 +126,7 @@ class Following:
         self._forget()
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         with self._lock:
             if self._database is not None:
                 self._database.close()
@@ -138,23 +138,23 @@ class Following:
         self._changed: dict[str, float] = {}  # when something new was recorded of a run
 
     def runs(self) -> list[RunSummary]:
-        """Return all periods of all runs, in the order in which they were begun."""
+        """Return all periods of all runs, in the order in which they were started."""
         with self._lock:
             self._look()
             return [self._summary(name) for name in self._runs]
 
     @property
     def unit(self) -> str:
-        """Of the ledger's money; empty before anything was read."""
+        """The unit of the ledger's money; empty before anything was read."""
         return self._unit
 
     def run(self, name: str) -> RunSeen:
-        """Return what there is of a period of a run.
+        """Return what is known about a period of a run.
 
         Raises
         ------
         NoRunError
-            If there is none of this name.
+            If there is none with this name.
         """
         with self._lock:
             self._look()
@@ -195,7 +195,7 @@ class Following:
         return time.time() - self._changed[own.name] >= QUIET
 
     def _goes_on(self, periods: list[RunSummary]) -> str:
-        """Return how a run goes on that was stopped, also between two periods of it."""
+        """Return how to resume a run that was stopped, also between two of its periods."""
         last, done = periods[-1], sum(own.done for own in periods)
         between = last.state == "settled" and 0 < last.done == last.rounds
         waits = between and done < last.run_rounds and self._is_quiet(last)
@@ -205,16 +205,16 @@ class Following:
         if last.server == simulation_key("server").public.hex():
             what = f"fedprice simulate … --ledger {shlex.quote(masked(self._url))}"
             return (
-                f"If its program has ended, run the same command again ({what}): the run goes on "
+                f"If its program has ended, run the same command again ({what}): the run resumes "
                 f"{where}."
             )
         return (
-            "If its server has ended, start it again with the same command: the run goes on "
+            "If its server has ended, start it again with the same command: the run resumes "
             f"{where}."
         )
 
     def _ends(self, own: RunSummary) -> str:
-        """Return the command that ends a run where it stands; empty if it is settled."""
+        """Return the command that ends a run as it stands; empty if it is settled."""
         if own.state == "settled":
             return ""
         words = ["fedprice", "ledger", "settle", own.name, "--ledger", masked(self._url)]
@@ -227,7 +227,7 @@ class Following:
         if self._database is None:
             self._database = Database(self._url, read_only=True)
         changed = time.time()
-        if not self._seen:  # nobody looked when it was written
+        if not self._seen:  # nothing is known about when it was written
             changed = self._database.last_written() or changed
         with self._reading() as connection:
             last = connection.execute(_LAST).scalar() or 0
@@ -255,7 +255,7 @@ class Following:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Read at one moment; what cannot be understood is damage."""
+        """Read one snapshot; entries that cannot be understood are damage."""
         assert self._database is not None
         try:
             with self._database.reading() as connection:

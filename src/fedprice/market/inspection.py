@@ -1,4 +1,4 @@
-"""Inspection of a ledger: its database, its chain, and what is stored beside the chain."""
+"""Inspection of a ledger: its database, its chain, and what is stored alongside the chain."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def inspect(
     Parameters
     ----------
     database, connection
-        What to look at, at one moment.
+        What to inspect, as one snapshot.
     heads
         Hashes of entries that must be there.
     keep
-        Called with every entry, if they are wanted.
+        Called with every entry, if given.
     """
 
     def entries_of() -> Iterator[dict[str, Any]]:
@@ -59,12 +59,12 @@ def inspect(
 
 
 class Inspection:
-    """The same inspection of a ledger that grows: some entries at a time, never from the start.
+    """The same inspection of a growing ledger: some entries at a time, never again from the start.
 
     Attributes
     ----------
     books
-        What the entries add up to that were inspected so far.
+        The totals of the entries that were inspected so far.
     """
 
     def __init__(self, database: Database) -> None:
@@ -73,7 +73,7 @@ class Inspection:
         self._is_whole = False  # the file and the states were inspected, too
 
     def go_on(self, most: int) -> bool:
-        """Inspect at most so many entries more; return whether that were all.
+        """Inspect up to this many further entries; return whether these were all.
 
         Balances are compared whenever the end is reached. Database and states are inspected when it
         is reached for the first time: that takes as long as they are large, and both change with
@@ -96,7 +96,7 @@ class Inspection:
                     raise NoLedgerError(f"{self._database.name} holds no ledger yet.")
                 if last > now > done:
                     return False
-                if last != now:  # a ledger that was made smaller, or has a gap
+                if last != now:  # a ledger that was truncated, or has a gap
                     missing = now + 1 if last > now else last + 1
                     raise VerificationError(f"entry {missing} is missing.")
                 _check_balances(connection, books)

@@ -1,4 +1,4 @@
-"""Signing keys in files: 64 hexadecimal digits, the private ones for their owner's eyes only."""
+"""Signing keys in files: 64 hexadecimal digits; private ones are readable only by their owner."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 def write_keys(folder: Path, clients: Iterable[str]) -> None:
     """Make keys for a server and its clients: NAME.key is private, NAME.pub is public.
 
-    The directory, if it is new or empty, is its owner's alone.
+    A new or empty directory is made accessible only to its owner.
     """
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is not a directory.")
@@ -39,7 +39,7 @@ def write_keys(folder: Path, clients: Iterable[str]) -> None:
 
 
 def write_missing_keys(folder: Path, clients: Iterable[str]) -> None:
-    """Make the keys that a directory of keys lacks, if any."""
+    """Make the keys that are missing in a directory, if any."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
     for name in ("server", *(f"client-{client}" for client in clients)):
         if not (folder / f"{name}.pub").exists():  # which is written last
@@ -61,10 +61,10 @@ def _write_key(folder: Path, name: str) -> None:
 
 
 def read_key(path: str | Path) -> SigningKey:
-    """Read a private key; refuse one that others than its owner can read or change."""
+    """Read a private key; refuse one that anybody but its owner can read or change."""
     path = Path(path)
     if path.suffix == ".pub":
-        raise InputError(f"a private key is wanted; {path} is a public one.")
+        raise InputError(f"a private key is needed; {path} is a public one.")
     private = _read(path)
     mode = path.stat().st_mode & 0o777
     if os.name == "posix" and mode & 0o077:
@@ -89,7 +89,7 @@ def _read(path: Path) -> bytes:
     try:
         require_digest("key", text)
     except InputError:
-        raise InputError(f"{path} holds no key of 64 hexadecimal digits.") from None
+        raise InputError(f"{path} does not contain a key of 64 hexadecimal digits.") from None
     return bytes.fromhex(text)
 
 
@@ -105,5 +105,5 @@ def read_public_keys(folder: Path) -> dict[str, bytes]:
 
 
 def simulation_key(whose: str) -> SigningKey:
-    """Return a key that everybody can compute: for simulations only."""
+    """Return a key that anybody can compute, for simulations only."""
     return SigningKey(hashlib.sha256(f"fedprice simulation\0{whose}".encode()).digest())

@@ -3,10 +3,10 @@
 Accounts: `world`, where money comes from and goes to; `treasury`, the server's; `escrow:RUN`, what
 a run may spend; `client:NAME`. Only `world` may be below 0, by a constraint of the database.
 
-One event is one entry is one transaction: it is there wholly or not at all, and recording it again
-changes nothing. What may be recorded, and what it posts, is told once, in `fedprice.verify`; the
-ledger applies these rules inside the transaction, so that it holds nothing that does not verify.
-The server signs every entry.
+Each event is one entry and one transaction: it is recorded completely or not at all, and recording
+it again is a no-op. What may be recorded, and what it posts, is defined once, in `fedprice.verify`;
+the ledger applies these rules inside the transaction, so that it holds nothing that does not
+verify. The server signs every entry.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ __all__ = ["DamagedError", "Delivered", "Entry", "Head", "Ledger", "LedgerError"
 UNIT = "CREDIT"
 _HEAD = sa.select(entries.c.number, entries.c.hash, entries.c.signature)
 _HEAD = _HEAD.order_by(entries.c.number.desc()).limit(1)
-MOST_HINTS = 1000  # runs among which the nearest to a mistyped one is looked for
+MOST_HINTS = 1000  # runs that are compared with a mistyped name
 
 
 class Delivered(NamedTuple):
@@ -79,7 +79,7 @@ class Delivered(NamedTuple):
         The norm of stochastic gradients that it shows, as a decimal number; empty where learning
         rate and local steps are not known.
     sketch
-        By which copies of it are found.
+        Finds copies of it.
     """
 
     update: str
@@ -91,7 +91,7 @@ class Delivered(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An update that was not accepted: why, and what of it is known to be its client's."""
+    """An update that was not accepted: why, and what of it the client is known to have signed."""
 
     reason: str
     update: str = ""
@@ -116,17 +116,17 @@ class Ledger:
         A database as SQLAlchemy names it, such as sqlite:///market.db, or
         postgresql+psycopg://user@host/market (extra `postgres`); or the path of an SQLite file.
     unit
-        What its money is, such as EUR: of a new ledger, or what an old one must have.
+        The unit of its money, such as EUR, for a new ledger; an existing one must have the same.
     create
-        Whether to create what is not there.
+        Whether to create a missing ledger.
     read_only
-        Whether to open it for reading alone, which leaves its file as it is and creates nothing.
+        Whether to open it for reading only, which leaves its file as it is and creates nothing.
     timeout
         Seconds to wait for other writers.
     key
-        The server's, which signs every entry. A ledger that has one is written with it alone.
+        The server's key, which signs every entry. A ledger with a key can only be written with it.
     identity
-        What tells a new ledger from all others, 64 hexadecimal digits; random by default.
+        The identity of a new ledger, 64 hexadecimal digits; random by default.
 
     Examples
     --------
@@ -175,7 +175,7 @@ class Ledger:
             raise
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     def _begin(self, unit: str | None, identity: str | None, read_only: bool) -> None:
@@ -192,7 +192,7 @@ class Ledger:
             try:
                 self._write("begin", [], content)
             except LedgerError:
-                if self.find("begin") is None:  # otherwise another process was faster
+                if self.find("begin") is None:  # unless another process was faster
                     raise
             begun = self.find("begin") or {}
         self.unit, self.identity = str(begun.get("unit")), str(begun.get("ledger"))
@@ -202,7 +202,7 @@ class Ledger:
             raise LedgerError(f"{self.name} is the ledger {self.identity}, not {identity}.")
 
     def use_key(self, key: SigningKey) -> None:
-        """Sign with the server's key from now on; a ledger without one takes it as its own."""
+        """Sign with the server's key from now on; a ledger without a key adopts it."""
         with self._lock:
             server = self.books.server
             if server not in ("", key.public.hex()):
@@ -214,13 +214,13 @@ class Ledger:
                 try:
                     self.renew_key(key)
                 except LedgerError:
-                    if self.books.server != key.public.hex():  # another process was not faster
+                    if self.books.server != key.public.hex():  # unless another process was faster
                         raise
             self._key = key
 
     @property
     def books(self) -> Books:
-        """What the entries add up to, up to the last one."""
+        """The totals of all entries so far."""
         with self._lock, self._reading() as connection:
             return self._caught_up(connection)
 
@@ -244,7 +244,7 @@ class Ledger:
         amount
             In micro-units.
         reference
-            What it is.
+            What identifies the deposit.
         """
         _require_move("deposit", account, amount, reference)
         return self._write("deposit", [account, reference], {"amount": amount})
@@ -267,14 +267,14 @@ class Ledger:
         return self._write("withdraw", [account, reference], content)
 
     def reverse(self, number: int, reason: str, signed: Signed | None = None) -> bool:
-        """Undo a deposit or a withdrawal, once; return whether it is new.
+        """Reverse a deposit or a withdrawal, once; return whether this is new.
 
         Parameters
         ----------
         number, reason
             The entry that was wrong, and why.
         signed
-            The `Reversal` that the client signed, where its money leaves.
+            The `Reversal` that the client signed, if it takes the client's money.
         """
         require_whole("number", number)
         require_name("reason", reason)
@@ -293,7 +293,7 @@ class Ledger:
         """
         keys = self.books.keys.get(account, [])
         if keys and keys[-1] == proof.key.hex():
-            return  # it was recorded before
+            return  # already recorded
         content = {
             "message": proof.text,
             "signature": "" if signed is None else signed.signature.hex(),
@@ -304,7 +304,7 @@ class Ledger:
     def renew_key(self, key: SigningKey) -> None:
         """Replace the server's key by a new one, with which it signs from now on.
 
-        Not while a run is under way: its clients deal with the key that they know.
+        Refused while a run is under way, since its clients know only the old key.
         """
         with self._lock:
             if self.books.server == key.public.hex():
@@ -344,11 +344,11 @@ class Ledger:
         Parameters
         ----------
         run, attempt
-            For which run, and which set of offers it is, counted from 1.
+            The run, and the number of the set of offers, counted from 1.
         conditions, offers
-            The text of what they have in common, and each of them.
+            The text of what the offers have in common, and each offer.
         dropped
-            Why the offers of the attempt before are dropped, by client.
+            Why the offers of the previous attempt are dropped, by client.
         turn
             Offers of one set that are made one after another are recorded in turns, counted from 1.
         """
@@ -368,9 +368,9 @@ class Ledger:
         Parameters
         ----------
         run, attempt
-            Which offers.
+            Which set of offers.
         commitments, dropped
-            What each client signed, and why the others are not in it.
+            What each client signed, and why the others are dropped.
         """
         content = {
             "commitments": {
@@ -418,14 +418,14 @@ class Ledger:
     def open_unsigned(
         self, run: str, budget: int, terms: Mapping[str, Terms], *, rounds: int
     ) -> None:
-        """Open a run that nobody signed: without shared coins, and no client pays in it.
+        """Open an unsigned run: there are no shared coins, and no client pays in it.
 
         Parameters
         ----------
         run, budget, rounds
             The name of the run, the most it may cost in micro-units, and how many rounds it has.
         terms
-            What each client and the server agreed on.
+            What the server and each client agreed on.
         """
         require_name("run", run)
         require_whole("budget", budget)
@@ -458,19 +458,19 @@ class Ledger:
         Parameters
         ----------
         run, round_
-            Which; rounds come one after the other, from 0.
+            The run and the round; rounds are recorded in order, from 0.
         model
             Hash of the model after the round.
         joined, missed, refused
-            Of those who drew heads: whose update was accepted, who sent nothing, and whose update
-            was refused, with the reason.
+            Of the clients that drew heads: whose update was accepted, which ones sent nothing, and
+            whose update was refused, with the reason.
         state
-            What the run needs to go on after this round, arrays by name; the last one is kept.
+            What the run needs to resume after this round, arrays by name; only the last is kept.
         """
         require_name("run", run)
         require_whole("round", round_)
         require_digest("model", model)
-        if run not in self._books.runs:  # what is there stays there
+        if run not in self._books.runs:  # runs are never removed, so a known one exists
             self._require_run(run)
         for client in missed:
             require_name("client", client)
@@ -495,9 +495,9 @@ class Ledger:
     def record_metrics(
         self, run: str, round_: int, who: str, metrics: Mapping[str, float | int | list[Any]]
     ) -> None:
-        """Record what was measured of a model; recording it again replaces it.
+        """Record metrics of a model; recording them again replaces them.
 
-        Metrics are kept beside the chain: no entry holds their hash, nobody signs them, and
+        Metrics are stored outside the chain: no entry contains their hash, they are not signed, and
         `verify` neither needs nor trusts them.
 
         Parameters
@@ -521,7 +521,7 @@ class Ledger:
     def settle(self, run: str) -> None:
         """Close a run: payers get back what no round used, the treasury gets the rest.
 
-        Offers that came to nothing are withdrawn.
+        Offers that led to no agreement are withdrawn.
         """
         require_name("run", run)
         with self._lock:
@@ -543,9 +543,9 @@ class Ledger:
         Parameters
         ----------
         kind, of, content
-            What it is, what of, and what it says; writing the same again changes nothing.
+            Its kind, subject and content; writing an identical entry again is a no-op.
         then
-            What else belongs to the transaction.
+            Further work in the same transaction.
         """
         content = content | {"kind": kind, "of": of}
         text, title = canonical_text(content), entry_title(content)
@@ -592,7 +592,7 @@ class Ledger:
         return True
 
     def _signature(self, content: dict[str, Any], number: int, hash_: str) -> str:
-        """Return the server's signature of an entry; empty if the ledger has no server's key."""
+        """Return the server's signature of an entry; empty if the ledger has no server key."""
         wanted, ledger = self._books.server, self._books.ledger
         if content["kind"] == "begin":
             wanted, ledger = content["server"], content["ledger"]
@@ -608,7 +608,7 @@ class Ledger:
         return self._key.sign_text(head_text(ledger, number, hash_)).hex()
 
     def _caught_up(self, connection: Connection) -> Books:
-        """Return the books with what was written since: it was checked before it was written."""
+        """Return the books with all new entries, which were checked before they were written."""
         books = self._books
         if last_number(connection) <= len(books.hashes):
             return books
@@ -635,24 +635,24 @@ class Ledger:
             return dict(sorted((name, int(balance)) for name, balance in rows))
 
     def entries(self, run: str | None = None) -> Iterator[Entry]:
-        """Yield the whole chain, or the entries of a run, the first entry first."""
+        """Yield the whole chain, or the entries of a run, in order."""
         if run is not None and run not in self.books.offered:
             self._require_run(run)
         with self._reading() as connection:
             yield from chain(connection, run)
 
     def find(self, kind: str, *of: Any) -> dict[str, Any] | None:
-        """Return what an entry says: its kind, and what of; None if there is none."""
+        """Return the content of the entry with this kind and subject; None if there is none."""
         with self._reading() as connection:
             return find(connection, [kind, *of])
 
     def offers(self, run: str, attempt: int) -> tuple[str, list[tuple[str, str]]] | None:
-        """Return a set of offers, all turns of it; None if there is none.
+        """Return a set of offers with all of its turns; None if there is none.
 
         Returns
         -------
         conditions
-            The text of what they have in common.
+            The text of what the offers have in common.
         offers
             The text and the signature of each, in the order in which they were made.
         """
@@ -678,11 +678,11 @@ class Ledger:
         return self.run(run).done
 
     def rounds(self, run: str) -> list[dict[str, Any]]:
-        """Return what the entries of a run's rounds say so far."""
+        """Return the contents of a run's rounds so far."""
         return [own.content for own in self.entries(run) if own.content["kind"] == "round"]
 
     def progress(self, run: str) -> tuple[list[dict[str, Any]], State | None]:
-        """Return the rounds of a run so far, and what it needs to go on, both of one moment."""
+        """Return the rounds of a run so far and the state to resume from, as one snapshot."""
         self._require_run(run)
         damaged = f"{self.name}: the state of run {run!r} is damaged."
         with self._reading() as connection:
@@ -701,19 +701,19 @@ class Ledger:
         return rounds, state
 
     def metrics(self, run: str) -> list[RoundMetrics]:
-        """Return what was measured in a run, the first round first; nothing proves it."""
+        """Return the metrics of a run, in the order of rounds; they are not verified."""
         query = sa.select(measured).where(measured.c.run == run)
         with self._reading() as connection:
             found = [round_metrics(*row) for row in connection.execute(query)]
         return sorted(found, key=lambda own: (own.round, WHO.index(own.who)))
 
     def verify(self, *heads: str) -> Books:
-        """Check the database, the chain, every payment and balance; return what is there.
+        """Check the database, the chain, every payment and balance; return the totals.
 
         Parameters
         ----------
         heads
-            Hashes of entries that must be there: what somebody kept as proof.
+            Hashes of entries that must be there, kept by somebody as proof.
 
         Raises
         ------
@@ -723,12 +723,12 @@ class Ledger:
         return self._verified(heads, None)
 
     def verified(self, part: Callable[[Entry], Entry] | None = None) -> tuple[Books, list[Entry]]:
-        """Verify, and return what is there with the entries of that very moment.
+        """Verify, and return the totals with the entries of the same snapshot.
 
         Parameters
         ----------
         part
-            Returns what to keep of an entry; by default all of it.
+            Returns the part of an entry to keep; by default all of it.
         """
         kept: list[Entry] = []
         keep = kept.append if part is None else lambda entry: kept.append(part(entry))
@@ -742,7 +742,7 @@ class Ledger:
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Read at one moment; what cannot be understood is damage."""
+        """Read one snapshot; entries that cannot be understood are damage."""
         try:
             with self._database.reading() as connection:
                 yield connection
@@ -750,7 +750,7 @@ class Ledger:
             raise DamagedError(f"{self.name} is damaged: {error}") from error
 
     def _require_run(self, run: str) -> None:
-        """Refuse a run that is not there, and name the nearest."""
+        """Refuse a run that does not exist, and name the nearest one."""
         require_name("run", run)
         known = self.books.runs
         if run not in known:
@@ -765,7 +765,7 @@ def _new_books() -> Books:
 
 
 def _fits_a_line(text: str, posted: str) -> bool:
-    """Return whether the verifier would read the line that an export has of an entry."""
+    """Return whether the verifier would accept the length of the entry's line in an export."""
     size = (len(text) + len(posted)) * (1 if text.isascii() and posted.isascii() else 4)
     if size + 400 > LONGEST_LINE:
         return False
@@ -781,7 +781,7 @@ def _require_move(what: str, account: str, amount: int, reference: str) -> None:
 
 
 def _message(signed: Signed | None) -> dict[str, str]:
-    """Return what an owner signed, as an entry holds it."""
+    """Return what an owner signed, as an entry stores it."""
     if signed is None:
         return {"message": "", "signature": ""}
     return {"message": signed.text, "signature": signed.signature.hex()}

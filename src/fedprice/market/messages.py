@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 LONGEST_REASON = 200
-MOST_VALID = 1 << 16  # signatures that are known to be valid; the oldest are forgotten
+MOST_VALID = 1 << 16  # signatures that are remembered as valid; the oldest are forgotten
 _valid: dict[tuple[str, str, str], None] = {}
 _lock = threading.Lock()
 ANY = [-1]  # the shape of a model of bytes, whose size changes from round to round
@@ -59,7 +59,7 @@ class RefusedError(FedpriceError):
 class ModelSchema:
     """What an update must look like: names, shapes and types of its arrays, in order.
 
-    `buffers` says which of them are buffers: kept beside the parameters, and averaged.
+    `buffers` says which of them are buffers: stored with the parameters, and averaged.
 
     Examples
     --------
@@ -94,12 +94,12 @@ class ModelSchema:
         return digest(canonical_bytes(asdict(self)))
 
     def content(self) -> dict[str, Any]:
-        """Return the schema with its hash, as an offer holds it."""
+        """Return the schema with its hash, as an offer contains it."""
         return asdict(self) | {"hash": self.hash}
 
     @classmethod
     def load(cls, content: Any) -> Self:
-        """Return the schema that an offer holds, or refuse what is none."""
+        """Return the schema in an offer, or refuse what is not a schema."""
         try:
             found = cls(**{name: part for name, part in content.items() if name != "hash"})
             shapes = [[int(side) for side in shape] for shape in found.shapes]
@@ -177,7 +177,7 @@ class SigningKey:
 
     @property
     def private(self) -> bytes:
-        """The private key, 32 bytes: to be kept, and shown to nobody."""
+        """The private key, 32 bytes, which must be kept secret."""
         return bytes(self._private.private_bytes_raw())
 
     def sign(self, message: Any) -> Signed:
@@ -198,7 +198,7 @@ class SigningKey:
     def sign_text(self, text: str) -> bytes:
         """Return the signature of a text."""
         signature = bytes(self._private.sign(text.encode()))
-        _remember(self.public.hex(), signature.hex(), text)  # nobody here has to check it again
+        _remember(self.public.hex(), signature.hex(), text)  # not checked again in this process
         return signature
 
 
@@ -206,7 +206,7 @@ def _ed25519() -> Any:
     return require("cryptography.hazmat.primitives.asymmetric.ed25519", "market")
 
 
-@lru_cache(maxsize=4096)  # the same offers and commitments come again every round
+@lru_cache(maxsize=4096)  # the same offers and commitments recur in every round
 def _opened(signed: Signed, kind: Any) -> Any:
     """Return a message whose signature is valid; messages do not change, so they may be shared."""
     if not signed.is_valid:
@@ -225,8 +225,9 @@ def _opened(signed: Signed, kind: Any) -> Any:
 def valid_signature(key: str, signature: str, text: str) -> bool:
     """Return whether an Ed25519 key signed a text; key and signature are hexadecimal.
 
-    What this process signed or checked before is known to be valid: what is checked when it comes
-    is checked again when it is recorded, and in a simulation one process signs and checks.
+    Signatures that this process made or checked before are remembered as valid: a message is
+    checked when it arrives and again when it is recorded, and in a simulation one process signs and
+    checks.
     """
     if (key, signature, text) in _valid:
         return True
@@ -252,7 +253,7 @@ def require_text(message: Any, *names: str) -> None:
 def require_name(what: str, given: object) -> None:
     """Refuse what is not 1 to 200 printable characters: names are shown, compared and hashed.
 
-    Nor may they begin or end with a space, or have a second form that looks the same (NFC).
+    They may not begin or end with a space, nor have another form that looks the same (NFC).
     """
     if not is_name(given):
         shown = repr(given) if len(repr(given)) <= LONGEST_NAME else f"{repr(given)[:40]}…"
@@ -263,7 +264,7 @@ def require_name(what: str, given: object) -> None:
 
 
 def plain_reason(text: object) -> str:
-    """Return a reason that is fit to be kept and signed: printable, and not long."""
+    """Return a reason that can be stored and signed: printable, and not too long."""
     if not isinstance(text, str):
         raise InputError(f"a reason must be text; got {text!r:.40}.")
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text).strip()
@@ -280,7 +281,7 @@ def require_decimal(message: Any, *names: str) -> None:
 
 
 def require_unit(given: object) -> None:
-    """Refuse what cannot name money in every book-keeping format."""
+    """Refuse a unit of money that some bookkeeping format cannot represent."""
     if not (isinstance(given, str) and UNIT.match(given)):
         raise InputError(
             f"`unit` must be 1 to 12 capital letters and digits, such as EUR; got {given!r}."
@@ -302,8 +303,8 @@ def require_digest(what: str, given: object) -> None:
 def require_public_key(what: str, given: object) -> None:
     """Refuse what is not an Ed25519 public key, and points of small order in any encoding.
 
-    Such a point is nobody's key: signatures that are valid for it can be made without a private
-    key, and some of them for any message.
+    Such a point cannot be anybody's key: signatures that are valid for it can be made without a
+    private key, and some of them for any message.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""What was measured of a model while it was trained: loss, accuracy and whatever else an app tells.
+"""What was measured during training: loss, accuracy and whatever else an app returns.
 
-Metrics are kept beside the chain: nobody signs them, no entry holds their hash, and no payment
-depends on them. `verify` neither needs nor trusts them.
+Metrics are stored outside the chain: they are not signed, no entry contains their hash, and no
+payment depends on them. `verify` neither needs nor trusts them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WHO", "RoundMetrics", "metrics_line", "metrics_text", "require_place", "round_metrics"]
 
-WHO = ("train", "clients", "server")  # in the order in which a round measures
+WHO = ("train", "clients", "server")  # in the order in which they are measured
 LARGEST_INT = 2**63
 LARGEST = 1 << 20  # bytes of the metrics of one round
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}  # JSON has no numbers for them
@@ -49,7 +49,7 @@ class RoundMetrics:
     metrics: Mapping[str, float | int | list[float | int]]
 
     def __str__(self) -> str:
-        """Return one line for people: "round 3: loss 0.412, accuracy 0.871"; empty without such."""
+        """Return one line for people: "round 3: loss 0.412, accuracy 0.871"; empty with neither."""
         line = metrics_line(self)
         where = f"round {self.round}" if self.round else "before round 1"
         return f"{where}: {line}" if line else ""
@@ -74,7 +74,7 @@ def metrics_line(own: RoundMetrics) -> str:
 
 
 def require_place(round_: object, who: object) -> None:
-    """Refuse metrics that belong nowhere."""
+    """Refuse metrics with a wrong round or origin."""
     if type(round_) is not int or not 0 <= round_ < LARGEST_INT:
         raise InputError(f"`round` must be a whole number, at least 0; got {round_!r:.40}.")
     if who not in WHO:
@@ -105,7 +105,7 @@ def metrics_text(metrics: Mapping[str, Any]) -> str:
 
 
 def round_metrics(run: str, round_: int, who: str, text: str) -> RoundMetrics:
-    """Return the metrics that a row of a ledger stands for.
+    """Return the metrics in a row of a ledger.
 
     Examples
     --------

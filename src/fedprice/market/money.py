@@ -96,7 +96,7 @@ def whole_payments(payments: Iterable[float], most: int) -> list[int]:
     missing = min(round(sum(exact)), most) - sum(parts)
     for i in by_remainder[: max(missing, 0)]:
         parts[i] += 1
-    if missing < 0:  # payers bring in less than was priced: the largest payment gives way
+    if missing < 0:  # payers bring in less than was priced: reduce the largest payment
         parts[parts.index(max(parts))] += missing
     return parts
 

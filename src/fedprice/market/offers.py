@@ -1,8 +1,8 @@
 """Offers and commitments: what binds the server and a client, signed by both.
 
 The server signs an `Offer` under the `Conditions` that all offers of a period share; the client
-answers with a signed `Commitment` to that very offer, with a level of its own choosing among those
-that the tariff pays for. When all have answered, the server signs a `Roster` for each, and the
+answers with a signed `Commitment` to that very offer, with a level that it chooses among those that
+the tariff pays for. When all have answered, the server signs a `Roster` for each, and the
 client reveals its coin secret. All are canonical JSON, so that there is one text to hash and to
 sign, and money and levels are whole numbers, so that there is nothing to round.
 """
@@ -62,7 +62,7 @@ FOREVER = 253_402_300_799  # the last second of the year 9999, for offers of sim
 
 
 def fresh_nonce() -> str:
-    """Return a number that was never used before."""
+    """Return a fresh random number, which was never used before."""
     return secrets.token_hex(32)
 
 
@@ -80,7 +80,7 @@ class Conditions:
     rounds, run_rounds
         Rounds of the period, and of the whole run.
     unit
-        What the money is, such as EUR.
+        The unit of money, such as EUR.
     schema, task, model
         What an update looks like, the hash of what else determines the training, and the hash of
         the model at the start.
@@ -88,7 +88,7 @@ class Conditions:
         The largest a / q of an update, as a decimal number, and the most heads since a client's
         last accepted update that count: no weight exceeds their product.
     nonce, expires
-        A number that was never used before, and the Unix time after which nobody answers.
+        A number that was never used before, and the Unix time after which the offer expires.
     beacon
         The public value that will be mixed into the coins, such as "drand 4815162"; empty for none.
     """
@@ -122,12 +122,12 @@ class Conditions:
 
     @property
     def text(self) -> str:
-        """The one text that stands for them."""
+        """The one text that represents them."""
         return canonical_bytes(asdict(self) | {"kind": "Conditions"}).decode()
 
     @property
     def hash(self) -> str:
-        """Their digest, which every offer holds."""
+        """Their digest, which every offer contains."""
         return digest(self.text.encode())
 
 
@@ -140,7 +140,7 @@ class Offer:
     conditions
         Hash of what all offers of the period have in common.
     client
-        To whom.
+        The client to whom it is made.
     tariff
         What each level is paid for the whole period. For each block, the level at which it ends, in
         multiples of 2⁻³², and its price in micro-units per unit of level; a client pays where that
@@ -148,7 +148,7 @@ class Offer:
     menu
         Whether only the ends of blocks may be committed to.
     level_floor
-        The least level that the server takes.
+        The least level that the server accepts.
     norm_cap
         The largest norm of an update that is accepted, as a decimal number; empty for any.
     impact
@@ -191,8 +191,8 @@ class Commitment:
     key
         The client's public key.
     samples, grad_norm
-        What the client declares of its data: its share in the model, and a bound on the norm of its
-        stochastic gradients, as a decimal number; empty where norms are measured.
+        What the client declares about its data: its share in the model, and a bound on the norm of
+        its stochastic gradients, as a decimal number; empty where norms are measured.
     """
 
     offer: str
@@ -211,9 +211,9 @@ class Commitment:
 
 @dataclass(frozen=True)
 class Roster:
-    """The server's receipt for a commitment: all that it has, by their hash, and this one.
+    """The server's receipt for a commitment: the hash of all commitments, and this one.
 
-    Who has it reveals its secret: from now on no commitment can be added.
+    A client that has it reveals its secret, since no commitment can be added any more.
     """
 
     ledger: str
@@ -230,7 +230,7 @@ class Roster:
 
 @dataclass(frozen=True)
 class Opening:
-    """The server's word that a run was opened, and what is mixed into its coins."""
+    """The server's message that a run was opened, and what is mixed into its coins."""
 
     ledger: str
     run: str
@@ -282,7 +282,7 @@ class Terms:
 
     @property
     def payment(self) -> int:
-        """What the client earns in all if it keeps its word; negative if it pays."""
+        """What the client earns in total if it always delivers; negative if it pays."""
         return self.tariff.payment(self.level)
 
 
@@ -293,7 +293,7 @@ class Proposal:
     Attributes
     ----------
     tariff, level_floor
-        What each level is paid, and the least level that is taken.
+        What each level is paid, and the least level that is accepted.
     impact, norm_cap
         k, and the largest norm of an update; None for any.
     """
@@ -317,9 +317,9 @@ def make_offers(
     Parameters
     ----------
     key
-        The server's.
+        The server's key.
     conditions, proposals
-        What all have in common, and what is each client's own.
+        What all offers have in common, and what is specific to each client.
     replaced
         Hashes of earlier offers of the same run, by client, that these replace.
     """
@@ -350,15 +350,15 @@ def coin_secret(key: SigningKey, offer: Offer) -> bytes:
 def chosen_level(
     offer: Offer, conditions: Conditions, *, cost: float, value: float, cost_exponent: float = 2.0
 ) -> int:
-    """Return the level, in multiples of 2⁻³², that suits a client best, as far as the offer goes.
+    """Return the level, in multiples of 2⁻³², that suits a client best among those offered.
 
-    Where the end of a block is worth less than a micro-unit less than the best level, the client
-    takes the end, and of several such ends the highest: money knows nothing smaller.
+    Where the end of a block is worse than the best level by less than a micro-unit, the smallest
+    amount of money, the client takes the end, and of several such ends the highest.
 
     Parameters
     ----------
     offer, conditions
-        What was offered.
+        The offer.
     cost, value, cost_exponent
         c, v and τ of the client for the whole run, which the server need not know. A period of some
         of its rounds costs, and is worth, that share of them.
@@ -395,7 +395,7 @@ def chosen_level(
 
 
 def run_tariffs(offer: Offer, conditions: Conditions) -> Tariffs:
-    """Return what an offer pays, in units of money, as if its whole run were paid so."""
+    """Return what an offer pays, in units of money, as if its terms held for the whole run."""
     ends, prices = np.array(offer.tariff, np.float64).T
     periods = conditions.run_rounds / conditions.rounds
     return Tariffs(ends[None] / LEVEL_ONE, prices[None] / MICRO * periods, offer.menu)
@@ -404,7 +404,7 @@ def run_tariffs(offer: Offer, conditions: Conditions) -> Tariffs:
 def answer(
     key: SigningKey, signed: Signed, level: int, *, samples: int, grad_norm: float | None
 ) -> Signed:
-    """Return a client's signed commitment to an offer, with a coin secret of its own."""
+    """Return a client's signed commitment to an offer, with its own coin secret."""
     hidden = secret_hash(own_secret(key.private, signed.hash))
     return key.sign(
         Commitment(signed.hash, key.public.hex(), level, hidden, samples, norm_text(grad_norm))
@@ -412,7 +412,7 @@ def answer(
 
 
 def norm_text(norm: float | None) -> str:
-    """Return a declared norm as messages hold it; empty where it is to be measured."""
+    """Return a declared norm as messages contain it; empty where it is to be measured."""
     return "" if norm is None else f"{norm:.6g}"
 
 

@@ -1,4 +1,4 @@
-"""A market in the round loop: its coins decide who takes part, its ledger keeps every round."""
+"""A market in the round loop: its coins decide who joins, and its ledger records every round."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class SharedCoins:
         return np.array([self._numbers[name] for name in self._market.heads()], np.int64)
 
     def arrival(self) -> FloatArray:
-        """Return q ρ of each client, as its weight in this round has it."""
+        """Return q ρ of each client, as in its weight in this round."""
         return np.array([self._market.arrival(name) for name in self._numbers])
 
 
 class LedgerKeeper:
-    """Records every round in the ledger, with what a stopped run needs to go on."""
+    """Records every round in the ledger, with the state that a stopped run resumes from."""
 
     def __init__(self, market: MarketRun) -> None:
         self._market = market
 
     def restore(self) -> State | None:
-        """Return what the ledger kept with the last round."""
+        """Return the state that the ledger stored with the last round."""
         state, agreement = self._market.state, self._market.agreement
         if state is not None:
             self._market.require_model(_arrays_of(agreement.run, agreement.schema, state))
@@ -80,14 +80,14 @@ def market_rounds(
     admit: Admission,
     before: State | None,
 ) -> Rounds:
-    """Return the rounds of a market, taken up where its ledger ends.
+    """Return the rounds of a market, resumed where its ledger ends.
 
     Parameters
     ----------
     initial, aggregator, server_step, admit
         As for `Rounds`.
     before
-        What the period before left behind, if this is not the first one.
+        The state that the previous period left, if this is not the first one.
     """
     samples = np.array([terms.samples for terms in market.agreement.terms.values()])
     loop = Rounds(
@@ -103,7 +103,7 @@ def market_rounds(
         keeper=LedgerKeeper(market),
     )
     if loop.done != market.round:
-        raise InputError(f"run {market.agreement.run!r} kept no state to go on from.")
+        raise InputError(f"run {market.agreement.run!r} kept no state to resume from.")
     if before is not None and not loop.done:
         loop.follow(before)
     return loop
@@ -116,10 +116,10 @@ def layout_of(schema: ModelSchema) -> Layout:
 
 
 def state_after(ledger: Ledger, period: str, layout: Layout) -> State:
-    """Return the state that a finished period left behind, to go on from in the next one."""
+    """Return the state that a finished period left, from which the next one continues."""
     _, state = ledger.progress(period)
     if state is None:
-        raise InputError(f"period {period!r} kept no model to go on from.")
+        raise InputError(f"period {period!r} kept no model to continue from.")
     try:
         layout.sized(state["model"].size)
     except InputError as error:
@@ -128,7 +128,7 @@ def state_after(ledger: Ledger, period: str, layout: Layout) -> State:
 
 
 def last_trained(ledger: Ledger, run: str) -> str:
-    """Return the last period of a run of which a round is recorded; a later period is itself."""
+    """Return the last period of a run with a recorded round; a later period is returned as is."""
     runs, period = ledger.books.runs, run
     if run != run_of(run):
         return run

@@ -28,7 +28,7 @@ def pay_lines(run: Run, own: Client) -> list[PayLine]:
     Parameters
     ----------
     run, own
-        The run, or period, and the client in it, as the books have them.
+        The run, or period, and the client in it, as in the books.
 
     Examples
     --------

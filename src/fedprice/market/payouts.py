@@ -21,7 +21,7 @@ def require_account(given: object) -> None:
 
 @dataclass(frozen=True)
 class Withdrawal:
-    """That an amount, in micro-units, is paid out of an account, once under this reference."""
+    """States that an amount in micro-units is paid out of an account, once per reference."""
 
     ledger: str
     account: str
@@ -37,7 +37,7 @@ class Withdrawal:
 
 @dataclass(frozen=True)
 class Reversal:
-    """That a deposit, by its entry's number, is undone: this amount leaves its account again."""
+    """States that a deposit, by its entry's number, is reversed: it leaves its account again."""
 
     ledger: str
     entry: int
@@ -53,7 +53,7 @@ class Reversal:
 
 @dataclass(frozen=True)
 class Rotation:
-    """That the owner of an account signs with a new key from now on; both keys sign it."""
+    """States that the owner of an account signs with a new key from now on; both keys sign this."""
 
     ledger: str
     account: str

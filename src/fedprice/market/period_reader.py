@@ -1,7 +1,7 @@
 """Reading one period of a run as it grows, from the indices of the database: only what is new.
 
 The work of a call depends on what was recorded since the last one, not on the rounds before. The
-first call sums up in the database what rounds paid; whatever else it reads is bounded.
+first call sums up in the database what rounds paid; all else that it reads is limited.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["PeriodReader", "Point", "RoundSeen", "RunSummary", "State"]
 
-NEWEST = 50  # rounds that are kept with all names
+NEWEST = 50  # rounds that are stored with all names
 POINTS = 1000  # of a history
 NEWEST_TEXT, POINTS_TEXT = 4_000_000, 16_000_000  # characters that are read for them
-FEWEST = 20  # points of a history, however long its entries are
+FEWEST = 20  # least number of points of a history, however long its entries are
 AT_ONCE = 500  # rounds in a query
 State = Literal["offered", "open", "stopped", "settled"]
 
@@ -46,7 +46,7 @@ _POSTED = (
     .join(accounts, accounts.c.id == postings.c.account)
     .where(postings.c.entry == sa.bindparam("of_entry"))
 )
-# The first posting of a round takes out of the escrow what it pays.
+# The first posting of a round takes its payments out of the escrow.
 _NEW_ROUNDS = (
     sa.select(entries.c.round, entries.c.content, -postings.c.amount)
     .join(postings, (postings.c.entry == entries.c.number) & (postings.c.line == 0), isouter=True)
@@ -62,7 +62,7 @@ _PAID = sa.text(
 _SOME_ROUNDS = sa.select(entries.c.round, entries.c.content).where(
     _OWN, entries.c.round.in_(sa.bindparam("some", expanding=True))
 )
-# One look into the index for each, where one query for both would pass over all of them.
+# One index lookup for each; one query for both would scan all of them.
 _FIRST_MEASURED, _LAST_MEASURED = (
     sa.select(extreme(measured.c.round)).where(measured.c.run == sa.bindparam("of_run"))
     for extreme in (sa.func.min, sa.func.max)
@@ -71,7 +71,7 @@ _MEASURED = sa.select(measured.c.round, measured.c.who, measured.c.metrics).wher
     measured.c.run == sa.bindparam("of_run"),
     measured.c.round.in_(sa.bindparam("some", expanding=True)),
 )
-# The first round of each stretch that was measured, by one look into the index each.
+# The first measured round of each stretch, by one index lookup each.
 _MEASURED_ROUNDS = sa.text(
     "WITH RECURSIVE places(place) AS (SELECT CAST(:first AS BIGINT) UNION ALL "
     "SELECT CAST(place + :step AS BIGINT) FROM places WHERE place + :step <= :last) "
@@ -87,14 +87,14 @@ class RunSummary:
     Attributes
     ----------
     name
-        Of the period: that of its run for the first one, then `run#2`, …
+        The period's name: that of its run for the first one, then `run#2`, …
     state
         "offered", "open", "settled", or "stopped": offered or open, but nothing was recorded for a
         minute.
     rounds, done
         Rounds agreed on, and recorded.
     clients
-        How many it has, or how many were offered something.
+        The number of clients, or of those that received an offer.
     budget, paid_in, paid_out
         The most that the server pays, what payers brought in, and what clients were paid so far,
         in micro-units.
@@ -103,7 +103,7 @@ class RunSummary:
     run_rounds
         Rounds of the whole run.
     server
-        The key of the server that its offers name; empty for a run that nobody signed.
+        The key of the server that its offers name; empty for an unsigned run.
     """
 
     name: str
@@ -130,12 +130,12 @@ class RunSummary:
 
     @property
     def funds(self) -> int:
-        """What may be paid out in all: a budget above 0, and what payers brought in."""
+        """What may be paid out in total: a budget above 0, and what payers brought in."""
         return max(self.budget, 0) + self.paid_in
 
 
 class RoundSeen(NamedTuple):
-    """A round as it was recorded; it counts from 0 within its period.
+    """A recorded round, counted from 0 within its period.
 
     `refused` has the reason by client; `paid` is what all clients got, in micro-units.
     """
@@ -172,13 +172,13 @@ class PeriodReader:
     Attributes
     ----------
     summary
-        How far it is; a stopped one is "open" here, since the database does not know.
+        Its progress; a stopped period is "open" here, since the database does not know.
     first
         The number of its first entry.
     terms
         What was agreed with each client; empty before it is open.
     dropped
-        Why clients are not in it that were offered something.
+        Why some clients that received an offer are not in it.
     newest
         The newest rounds, the last one first.
     points
@@ -199,7 +199,7 @@ class PeriodReader:
         self._is_open = False
         self._caught_up = self._paid = 0  # rounds of `newest` and `points`, and what they paid
         self._step = self._measured_step = 1  # rounds from point to point
-        self._known: list[RoundMetrics] = []  # without the newest, which may be of any round
+        self._known: list[RoundMetrics] = []  # except for the newest, which may be of any round
 
     @property
     def history(self) -> list[Point]:
@@ -209,7 +209,7 @@ class PeriodReader:
         return [*self.points, _point(self._caught_up, self._paid, self.newest[0])]
 
     def look(self, connection: Connection) -> None:
-        """Bring the summary up to date."""
+        """Update the summary."""
         own = self.summary
         if own.state == "settled":
             return
@@ -244,7 +244,7 @@ class PeriodReader:
         )
 
     def _agreed(self, connection: Connection) -> RunSummary:
-        """Return what was offered or agreed on; there are few entries about it."""
+        """Return what was offered or agreed on, from the few entries about it."""
         conditions: dict[str, Any] = {}
         offered: dict[str, Any] = {}  # of the last set of offers, the only one that counts
         committed: dict[str, Any] = {}
@@ -336,7 +336,7 @@ class PeriodReader:
             step *= 2
         if step > self._measured_step:
             self._measured_step, self._known = step, _first_of_each(self._known, step)
-        # The last round that is known may have been measured again, or by others, too.
+        # The last known round may have been measured again, or by other parties, too.
         again = (self._known[-1].round if self._known else first) // step * step
         places = {"first": again, "step": step, "last": last} | self._of
         rounds = connection.execute(_MEASURED_ROUNDS, places).scalars()
@@ -351,7 +351,7 @@ class PeriodReader:
 
 
 def _bounded(text: int, size: int, least: int, most: int) -> int:
-    """Return how many texts of a size may be read, if so many characters are read at most."""
+    """Return how many texts of a size may be read within a limit of characters."""
     return min(max(text // max(size, 1), least), most)
 
 

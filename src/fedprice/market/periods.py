@@ -1,4 +1,4 @@
-"""Periods: a run is a chain of them, each with its own agreement; the model goes on.
+"""Periods: a run is a chain of them, each with its own agreement; training continues throughout.
 
 The first period has the name of the run, the later ones `run#2`, `run#3`, … The ledger links them,
 and the verifier checks that each follows one that is settled.
@@ -83,13 +83,13 @@ def is_finished(ledger: Ledger, run: str) -> bool:
 
 
 def require_period(period: str, follows: str) -> None:
-    """Refuse a name that is not the one after the period before, or not that of a new run."""
+    """Refuse a name that neither follows the previous period nor is that of a new run."""
     if follows and period != next_period(follows):
         raise InputError(
             f"a period that follows {follows!r} must be called {next_period(follows)!r}; got "
             f"{period!r}."
         )
-    # In any script: `demo#٢` reads like the second period of demo.
+    # Digits of any script: `demo#٢` reads like the second period of demo.
     before, _, number = period.rpartition("#")
     if not follows and before and number.isdigit():
         raise InputError(f"the name of a run must not end with # and a number; got {period!r}.")
@@ -158,9 +158,9 @@ class Answer(NamedTuple):
     Attributes
     ----------
     tariff
-        What the offer pays, in one row, as if the whole run were paid so.
+        What the offer pays, in one row, as if its terms held for the whole run.
     impact, floor
-        What the offer says of the client's impact, and the least level that it allows.
+        What the offer says about the client's impact, and the least level that it allows.
     level
         What the client committed to.
     """
@@ -173,7 +173,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Period:
-    """A period that is to be priced, and what is known before it.
+    """A period that is to be priced, and what is known before it starts.
 
     Attributes
     ----------
@@ -182,15 +182,15 @@ class Period:
     rounds, run_rounds, done
         Rounds of the period, of the whole run, and of the periods before.
     spent
-        What the periods before paid out less what they took in, in micro-units.
+        What the previous periods paid out minus what they took in, in micro-units.
     norms
-        The norms of the clients' accepted updates as measured in them, by client.
+        The norms of the clients' accepted updates in these periods, by client.
     tried
         The same with updates that were refused for their norm, each counted as the cap that it
         exceeded: what the caps of the period are made from.
     answers
-        Returns what clients were offered and chose in the periods before, by client; few pricings
-        ask for it.
+        Returns what clients were offered and chose in the previous periods, by client; few pricings
+        need it.
     """
 
     number: int
@@ -233,13 +233,13 @@ def measured_norms(
 ) -> dict[str, float]:
     """Return the root mean square norm of each client's accepted updates.
 
-    Of several periods, the last one counts in which a client joined: norms shrink as a model is
+    Of several periods, the last one in which a client joined counts: norms shrink as a model is
     trained.
 
     Parameters
     ----------
     ledger, periods
-        Where, and the periods in their order.
+        The ledger, and the periods in order.
     refused
         Whether updates that were refused for their norm count, too, each as the cap that it
         exceeded. Caps are made from these norms, so that a cap that was too low for a client grows
@@ -254,7 +254,7 @@ def measured_norms(
                 lost = entry.content.get("refused", {})
                 seen += [(c, record[2]) for c, record in lost.items()]
             for client, norm in seen:
-                if norm:  # whatever was refused for another reason has none
+                if norm:  # updates refused for other reasons have none
                     squares.setdefault(client, []).append(float(norm) ** 2)
         norms |= {client: (sum(own) / len(own)) ** 0.5 for client, own in squares.items()}
     return norms
@@ -263,7 +263,7 @@ def measured_norms(
 def answers_in(ledger: Ledger, periods: Iterable[str]) -> dict[str, list[Answer]]:
     """Return what clients were offered in some periods and chose, by client.
 
-    Only what was agreed on counts: whoever declined or did not reveal its secret is not in it.
+    Only agreements count: clients that declined or did not reveal their secret are left out.
     """
     answers: dict[str, list[Answer]] = {}
     for period in periods:
@@ -291,7 +291,7 @@ def rounds_before(ledger: Ledger, period: str) -> int:
 
 
 def spent_in(ledger: Ledger, periods: Iterable[str]) -> int:
-    """Return what some periods paid out less what they took in, in micro-units."""
+    """Return what some periods paid out minus what they took in, in micro-units."""
     return sum(
         amount
         for period in periods

@@ -46,7 +46,7 @@ STEPS = 10  # levels of a table, besides the ends of as many blocks
 
 
 def read_offer(path: Path) -> tuple[Offer, Conditions]:
-    """Return the last offer in a client's file of receipts, and the conditions that it is under.
+    """Return the last offer in a client's file of receipts, and its conditions.
 
     Each line is JSON with `content`, `signature` and `key`, as a `Client` with `receipts` keeps
     them and `fedprice verify --receipts` takes them.
@@ -59,7 +59,7 @@ def read_offer(path: Path) -> tuple[Offer, Conditions]:
 
 
 def last_offer(file: BinaryIO, name: str) -> tuple[Offer, Conditions]:
-    """Return what `read_offer` does, from an open file; errors call it by its name."""
+    """Return what `read_offer` returns, from an open file; errors use this name."""
     offers, conditions = [], {}
     try:
         for line in iter(lambda: file.readline(LONGEST_LINE), b""):
@@ -87,16 +87,16 @@ def last_offer(file: BinaryIO, name: str) -> tuple[Offer, Conditions]:
 
 
 def offer_made(url: str, run: str, client: str) -> tuple[Offer, Conditions] | None:
-    """Return the last offer that a ledger has to a client for a run; None if it has none.
+    """Return the last offer to a client for a run in a ledger; None if there is none.
 
-    The ledger is not written. A run that nobody signed has no offers.
+    The ledger is only read. An unsigned run has no offers.
     """
     found = None
     named = canonical_text({"client": client})[1:-1]
     with closing(Database(url, read_only=True)) as database, database.reading() as connection:
         for content in _offers_made(connection, run):
             for text, signature in content["offers"]:
-                if named not in text:  # of 200,000 offers, only one is parsed
+                if named not in text:  # so that only one of many offers is parsed
                     continue
                 conditions = conditions_of(content["conditions"])
                 server = bytes.fromhex(conditions.server)
@@ -120,7 +120,7 @@ def _offers_made(connection: Connection, run: str) -> Iterator[dict[str, Any]]:
 
 
 def offer_in_words(offer: Offer, conditions: Conditions) -> list[str]:
-    """Return sentences that tell a client what an offer says.
+    """Return sentences that explain an offer to its client.
 
     Examples
     --------
@@ -133,8 +133,8 @@ def offer_in_words(offer: Offer, conditions: Conditions) -> list[str]:
     >>> print(*offer_in_words(offer, all_))  # doctest: +NORMALIZE_WHITESPACE
     The price is negative: you would pay 8.00 EUR per unit of level for 9 rounds, up to level 0.5,
     where you pay 4.00 EUR. That is worth it only if a better model is worth more to you.
-    This period has 9 of the 36 rounds of the run; below, everything counts for the whole run, as if
-    all of it were paid so.
+    This period has 9 of the 36 rounds of the run; all numbers below are for the whole run, as if
+    these terms held for all of it.
     """
     unit, tariff = conditions.unit, offer.pays
     cap = f"{tariff.cap / LEVEL_ONE:.4g}"
@@ -162,7 +162,7 @@ def offer_in_words(offer: Offer, conditions: Conditions) -> list[str]:
     if conditions.rounds < conditions.run_rounds:
         said.append(
             f"This period has {conditions.rounds:,} of the {conditions.run_rounds:,} rounds of the "
-            "run; below, everything counts for the whole run, as if all of it were paid so."
+            "run; all numbers below are for the whole run, as if these terms held for all of it."
         )
     if conditions.expires < FOREVER:
         until = datetime.fromtimestamp(conditions.expires, UTC)
@@ -193,15 +193,15 @@ def earnings(
 ) -> pl.DataFrame:
     """Return what levels would earn in the whole run, one per row.
 
-    `profit` is the payment less the cost, and `utility` also what the client's absence costs the
-    model, as the offer's impact has it.
+    `profit` is the payment minus the cost; `utility` also subtracts what the client's absence costs
+    it through the model, according to the offer's impact.
 
     Parameters
     ----------
     offer, conditions
-        What was offered. A period is taken as if the whole run were paid so.
+        The offer. A period's terms are treated as if they held for the whole run.
     levels
-        Above 0, as shares of the rounds.
+        Levels above 0, as shares of the rounds.
     cost, value, cost_exponent
         c, v and τ of the client, for the whole run.
 
@@ -254,7 +254,7 @@ def draw_levels(
     axis.axvline(best["level"], color="0.4", linewidth=0.8, linestyle="--")
     axis.axhline(0, color="0.4", linewidth=0.8)
     low, high = money.min(), money.max()
-    room = 0.06 * (high - low) or 1.0  # a utility falls without bound as the level falls
+    room = 0.06 * (high - low) or 1.0  # the utility falls without bound as the level falls
     axis.set(xlabel="level", ylabel=conditions.unit, ylim=(low - room, high + room))
     axis.legend(frameon=False)
     figure.suptitle(f"what each level would earn; best is {best['level']:.4g}", fontsize="medium")

@@ -1,7 +1,8 @@
-"""`MarketRun`: the server's side of one run, whatever carries its messages.
+"""`MarketRun`: the server's side of one run, independent of how messages are carried.
 
 It knows who drew heads, checks what they send, gives each update its weight, and closes a round
-with one entry of the ledger. It starts where the ledger ends: after a crash, the same call goes on.
+with one entry of the ledger. It starts where the ledger ends: after a crash, the same call resumes
+the run.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ class MarketRun:
     refused
         What was refused in this round so far, with the reasons.
     state
-        What the run kept when it was taken up, to go on from; None if it is new.
+        The state that the run resumed from; None if it is new.
     """
 
     def __init__(self, ledger: Ledger, agreement: Agreement) -> None:
         self.ledger, self.agreement = ledger, agreement
         opened = ledger.run(agreement.run)
-        # As it was when it was opened: another process may do the same, and be ahead.
+        # The state when it was opened: another process may run the same, and be ahead.
         self._run = replace(
             opened,
             clients={name: own.fresh() for name, own in opened.clients.items()},
@@ -65,7 +66,7 @@ class MarketRun:
         self._joined: dict[str, Delivered] = {}
         self.refused: dict[str, Refused] = {}
         period = agreement.follows
-        while period:  # a copy of an earlier period's update is one, too
+        while period:  # copies of updates of earlier periods count, too
             rounds = ledger.progress(period)[0] + rounds
             period = ledger.run(period).follows
         for content in rounds:
@@ -78,12 +79,12 @@ class MarketRun:
         return self._run.done
 
     def require_model(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """Refuse to go on from a model that is not the one after the last recorded round."""
+        """Refuse to continue from a model that is not the one after the last recorded round."""
         if arrays_hash(arrays) != self._run.model:
             raise LedgerError(f"the state of run {self.agreement.run!r} has another model.")
 
     def require_round(self, round_: int) -> None:
-        """Refuse to go on in a round that is not the one that comes next."""
+        """Refuse to continue in a round other than the next one."""
         if round_ != self.round:
             raise LedgerError(
                 f"training is in round {round_ + 1}, the market in round {self.round + 1}."
@@ -109,7 +110,7 @@ class MarketRun:
         return self._run.weight(client)
 
     def arrival(self, client: str) -> float:
-        """Return q ρ, how likely a client's update is accepted in this round."""
+        """Return q ρ, the probability that a client's update is accepted in this round."""
         return self._run.arrival(client)
 
     @property
@@ -127,7 +128,7 @@ class MarketRun:
         digest: str | None = None,
         change: Sequence[npt.NDArray[Any]] | None = None,
     ) -> bool:
-        """Take an update that a client sent for this round; return whether it may be used.
+        """Accept or refuse a client's update for this round; return whether it may be used.
 
         Parameters
         ----------
@@ -148,7 +149,7 @@ class MarketRun:
         except RefusedError as error:
             self.refuse(client, str(error), signed, getattr(error, "norm", None))
             return False
-        self.refused.pop(client, None)  # what came before may have been somebody else's
+        self.refused.pop(client, None)  # an earlier one may have come from somebody else
         gradient = math.inf if reach is None else shown_grad_norm(norm, reach)
         shown = f"{gradient:.6g}" if gradient < math.inf else ""
         update: Update = signed.open(Update, signed.key)
@@ -167,11 +168,11 @@ class MarketRun:
     ) -> None:
         """Note why what a client sent for this round is not used, with what it signed of it.
 
-        An accepted update stays, and who was not asked cannot be refused.
+        An accepted update stays, and a client that was not called cannot be refused.
         """
         if client in self._joined or not self._is_asked(client):
             return
-        reason = plain_reason(reason)  # the receipt and the ledger say the same
+        reason = plain_reason(reason)  # so that the receipt and the ledger agree
         self.refused[client] = Refused(reason)
         if signed is None:
             return
@@ -185,7 +186,7 @@ class MarketRun:
             self.refused[client] = Refused(reason, update.arrays, known, signature)
 
     def close_round(self, model: str, state: State | None = None) -> None:
-        """Record the round with the hash of the model after it; who sent nothing has missed it."""
+        """Record the round, with the model's hash after it; clients that sent nothing missed it."""
         missed = [n for n in self.heads() if n not in self._joined and n not in self.refused]
         joined, refused = self._joined, self.refused
         self.ledger.record_round(
@@ -203,7 +204,7 @@ class MarketRun:
         self._joined, self.refused, self._drew = {}, {}, None
 
     def receipts(self) -> dict[str, Receipt]:
-        """Return what the server confirms of this round's updates, before it is closed."""
+        """Return the server's receipts for this round's updates, before it is closed."""
 
         def receipt(client: str, update: str, refused: str = "") -> Receipt:
             run = self.agreement.run
@@ -222,11 +223,11 @@ class MarketRun:
 
 
 def fund_run(bargain: Bargain, budget: int) -> None:
-    """Bring in what a new run needs, for simulations: the budget, and what payers owe."""
+    """Deposit what a new run needs, for simulations: the budget, and what payers owe."""
     ledger, terms = bargain.ledger, bargain.terms
     if bargain.is_over or sum(own.payment for own in terms.values()) > budget:
-        return  # it is open, or cannot be opened
-    # Other terms may need another amount, and what was paid in for earlier ones is still there.
+        return  # it is already open, or cannot be opened
+    # Other terms may need another amount, and deposits for earlier ones are still there.
     sets = range(2, bargain.attempt + 1)
     *earlier, reference = [bargain.run, *(f"{bargain.run}, offers {n}" for n in sets)]
     deposits = [ledger.find("deposit", "treasury", own) for own in earlier]

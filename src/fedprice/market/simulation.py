@@ -2,7 +2,8 @@
 
 Offers, commitments and updates are signed and checked as between strangers, coins come from both
 sides' secrets, and every step is an entry of the ledger. Keys and coins follow from names and the
-seed, so that a run can be repeated, and a stopped one goes on to the same model and ledger.
+seed, so that a run can be repeated, and a stopped one resumes and ends with the same model and
+ledger.
 """
 
 from __future__ import annotations
@@ -77,23 +78,24 @@ def simulate_market(
     progress: Callable[[int], None] | None = None,
     metrics: bool = False,
 ) -> History:
-    """Offer prices or tariffs, train from whoever joins, and pay; go on if the run was begun.
+    """Offer prices or tariffs, train with the clients that join, and pay; resume a stopped run.
 
     Parameters
     ----------
     task, outcome
         What is learned, and the prices and levels to offer its clients.
     ledger, run
-        Where to record, a ledger or its URL or file, and under which name. The server and payers
-        bring in what they need.
+        The ledger (or its URL or file), and the name of the run. The server and payers deposit
+        what they need.
     tariffs
         What to offer instead of the outcome's prices, one tariff per client. Each client answers
-        with the level that suits it best; what all could choose is budgeted.
+        with the level that suits it best; the budget covers whatever they could choose.
     rounds
         Rounds under this agreement, at most those of the outcome's game: a period of fewer rounds
         pays that share. By default all of them.
     follows
-        The name of the period before, whose model goes on; `run` is then its `next_period`.
+        The name of the previous period, whose model is trained further; `run` is then its
+        `next_period`.
     seed
         Determines the coins, and everything random in training.
     aggregator, server_step, clock, evaluate_every, threads, progress
@@ -104,7 +106,7 @@ def simulate_market(
     norm_cap
         The largest norm of an update that is accepted.
     metrics
-        Whether each evaluation is recorded beside the chain, where `fedprice serve` shows it live.
+        Whether each evaluation is recorded outside the chain, where `fedprice serve` shows it live.
 
     Examples
     --------
@@ -171,7 +173,7 @@ def simulate_market(
             run_rounds=total,
             unit=ledger.unit,
             schema=ModelSchema.of(initial, task.names, task.layout.buffers).content(),
-            # Not the server step: a run that diverges may go on with another one.
+            # Without the server step: a run that diverges may resume with another one.
             task=run_fingerprint(
                 task,
                 1.0,
@@ -233,7 +235,7 @@ def agree(
 ) -> Agreement:
     """Post an outcome's prices or tariffs, let each client answer for itself, and open the run.
 
-    The server and payers bring in what they need.
+    The server and payers deposit what they need.
     """
     game, names = outcome.game, list(keys)
     offered, budget = offered_tariffs(outcome, tariffs, conditions.rounds)
@@ -249,8 +251,8 @@ def agree(
     wanted = make_offers(server, conditions, proposals)
     if wanted != bargain.offers:
         raise InputError(
-            f"run {conditions.run!r} in {ledger.name} was begun with another task, seed or model, "
-            "or other prices; take another name for the run."
+            f"run {conditions.run!r} in {ledger.name} was started with another task, seed, model "
+            "or prices; choose another name for the run."
         )
     if bargain.is_over:
         return Agreement.load(ledger, conditions.run)
@@ -276,7 +278,7 @@ def agree(
 
 
 class _Signing:
-    """Signs each update as its client would, and has the market check it."""
+    """Signs each update as its client would, and lets the market check it."""
 
     def __init__(
         self, market: MarketRun, task: Task, keys: dict[str, SigningKey], done: int

@@ -1,4 +1,4 @@
-"""The state that a run resumes from, as rows beside the chain: any size, in bounded memory.
+"""The state that a run resumes from, as rows outside the chain: of any size, in limited memory.
 
 One row describes the arrays of a run's state and holds a digest of all of it; their bytes, one
 array after the other, are in parts of at most 1 MiB. A run's next state overwrites the parts of the
@@ -32,10 +32,10 @@ __all__ = ["KINDS", "check_states", "drop_state", "read_state", "stray_parts", "
 
 PART = 1 << 20  # bytes; larger rows are slower
 SMALL = 1 << 16  # bytes of an array that shares a part with others
-KINDS = "biufSU"  # of arrays that are nothing but their bytes
+KINDS = "biufSU"  # dtype kinds whose arrays are fully described by their bytes
 
 _OWN = {
-    table: table.c.run == sa.bindparam("of_run")  # what every round needs, put together once
+    table: table.c.run == sa.bindparam("of_run")  # expressions that every round needs, built once
     for table in (states, state_parts)
 }
 _THIS_PART = _OWN[state_parts] & (state_parts.c.number == sa.bindparam("of_number"))
@@ -53,7 +53,7 @@ _DROP = states.delete().where(_OWN[states])
 
 
 class _Described(NamedTuple):
-    """An array of a state: what it is called, and what its bytes stand for."""
+    """An array of a state: its name, and what its bytes represent."""
 
     name: str
     dtype: np.dtype[Any]
@@ -70,7 +70,7 @@ def write_state(connection: Connection, run: str, done: int, state: State) -> No
     Parameters
     ----------
     run, done
-        Whose it is, and after how many rounds.
+        The run, and the number of rounds after which this is its state.
     state
         Arrays of numbers and text, by name.
     """
@@ -103,7 +103,7 @@ def drop_state(connection: Connection, run: str) -> None:
 
 
 def read_state(connection: Connection, run: str) -> tuple[int, State] | None:
-    """Return after how many rounds a run kept its state, and the state; None if it has none.
+    """Return a run's state and the number of rounds before it; None if it has none.
 
     Raises
     ------
@@ -129,7 +129,7 @@ def read_state(connection: Connection, run: str) -> tuple[int, State] | None:
 
 
 def check_states(connection: Connection) -> Iterator[tuple[str, int | None]]:
-    """Yield the runs that have a state, and after how many rounds; None if it is damaged."""
+    """Yield the runs that have a state, and the rounds before it; None if it is damaged."""
     for row in connection.execute(sa.select(states)).all():
         try:
             for _ in _stream(connection, row, _described(connection, row)):
@@ -140,19 +140,19 @@ def check_states(connection: Connection) -> Iterator[tuple[str, int | None]]:
 
 
 def stray_parts(connection: Connection) -> list[str]:
-    """Return the runs of which there are parts of a state, but no state."""
+    """Return the runs that have parts of a state, but no state."""
     query = sa.select(state_parts.c.run).where(state_parts.c.run.not_in(sa.select(states.c.run)))
     return list(connection.execute(query.distinct().order_by(state_parts.c.run)).scalars())
 
 
 def _described(connection: Connection, row: Row[Any]) -> list[_Described]:
-    """Return what a state consists of, before memory is taken for it."""
+    """Return what a state consists of, before memory is allocated for it."""
     try:
         about = [
             _Described(name, np.dtype(kind), (*shape,))
             for name, kind, shape in json.loads(row.arrays)
         ]
-    except (TypeError, RecursionError, SyntaxError) as error:  # the last of types like "f4,("
+    except (TypeError, RecursionError, SyntaxError) as error:  # SyntaxError: of types like "f4,("
         raise ValueError("it is not described") from error
     sides = [side for own in about for side in own.shape]
     sound = type(row.arrays) is str and type(row.done) is int

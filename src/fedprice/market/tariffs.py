@@ -1,4 +1,4 @@
-"""`Tariff`: what each level is paid, in whole numbers, as offers hold it.
+"""`Tariff`: what each level is paid, in whole numbers, as in offers.
 
 Its counterpart in floating-point numbers, for all clients at once, is `fedprice.tariff.Tariffs`.
 """
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Tariff", "whole_tariffs"]
 
-MOST_SHOWN = 8  # blocks; of more, two and the last one are shown
-MOST_BRIEF = 4  # in a few words; of more, the first and the last one
+MOST_SHOWN = 8  # blocks; of more, the first two and the last one are shown
+MOST_BRIEF = 4  # in the short form; of more, the first and the last one
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Tariff:
 
     @property
     def brief(self) -> str:
-        """It in a few words: prices up to levels, or of a menu, payments for levels.
+        """The short form: prices up to levels or, for a menu, payments for levels.
 
         >>> Tariff(((LEVEL_ONE // 2, 8_000_000), (LEVEL_ONE, 1_234_567))).brief
         '8 up to 0.5, 1.235 up to 1'
@@ -133,8 +133,8 @@ class Tariff:
 def whole_tariffs(tariffs: Tariffs, share: Fraction) -> list[Tariff]:
     """Return tariffs for a whole run in whole numbers, for a share of its rounds.
 
-    Levels are rounded down, and blocks left out that are narrower than 2⁻³². A payment is off by
-    less than a micro-unit, besides what the rounding of its level makes.
+    Levels are rounded down, and blocks narrower than 2⁻³² are left out. A payment is off by less
+    than a micro-unit, apart from the effect of rounding its level.
 
     Examples
     --------

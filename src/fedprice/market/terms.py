@@ -1,4 +1,4 @@
-"""From an outcome to what is offered, in whole numbers: tariffs, budget, floors, largest weight."""
+"""From an outcome to offers in whole numbers: tariffs, budget, floors, largest weight."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def budgeted_tariffs(
         raise InputError("an infeasible outcome cannot be offered; raise the budget.")
     if not outcome.posts_prices:
         raise InputError(
-            f"scheme {outcome.scheme!r} offers no prices, so it is no market. Choose another one."
+            f"scheme {outcome.scheme!r} has no prices, so there is no market. Choose another one."
         )
     total = outcome.game.bound.rounds
     share = Fraction(total if rounds is None else rounds, total)
     most = int(micro_units(outcome.game.budget) * share) if budget is None else budget
-    # Levels are rounded down, but a payer's up: what it brings in was counted on.
+    # Levels are rounded down, but a payer's up, since its payment is part of the budget.
     caps = [max(level_units(float(level)), 1) for level in outcome.levels]
     caps = [
         cap + int(price < 0 and cap < LEVEL_ONE)
@@ -106,9 +106,9 @@ def budgeted_tariffs(
 def least_levels(outcome: Outcome) -> list[int]:
     """Return the least level that each client may commit to, in multiples of 2⁻³².
 
-    The floors of the outcome's game, rounded down, and at least one unit, since no update can be
-    weighed by 1/0. With them, no weight a/q exceeds the largest that the game's floors were made
-    for.
+    The floors of the outcome's game, rounded down, and at least one unit, since no update can
+    have the weight 1/0. With these, no weight a/q exceeds the largest that the game's floors were
+    made for.
     """
     return [max(level_units(float(floor)), 1) for floor in outcome.game.clients.level_min]
 
@@ -123,5 +123,5 @@ def largest_weight(outcome: Outcome) -> float:
         return float((clients.weight / clients.level_min).max())
     bought = outcome.levels > 0
     weights = clients.weight[bought] / outcome.levels[bought]
-    # It is kept to six digits.
+    # It is stored with six digits.
     return max(LARGEST_WEIGHT, 1.00001 * float(weights.max(initial=0.0)))

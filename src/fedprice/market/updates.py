@@ -1,4 +1,4 @@
-"""Updates are checked before any arithmetic touches the model; what is refused is never paid."""
+"""Updates are checked before any arithmetic touches the model; refused ones are never paid."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ __all__ = [
 LARGEST_NORM = 1e150  # of any update: squares of larger numbers overflow
 SLACK = 2.0  # how far an update's norm may exceed what the declared or measured norm implies
 SAME = 1e-6  # two updates whose norms and projections differ by less, relative to the norm: copies
-HASHED = 1 << 22  # bytes of an array that are hashed in one go
+HASHED = 1 << 22  # bytes of an array that are hashed at once
 PROJECTIONS, WIDTH, PIECE = 3, 1 << 12, 1 << 16  # of a sketch
-RUN = 8 * PIECE  # numbers that are looked at in one go
+RUN = 8 * PIECE  # numbers that are processed at once
 
 
 @dataclass(frozen=True)
 class Update:
-    """What a client signs of an update.
+    """What a client signs about an update.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class Update:
 
 
 class Accepted(NamedTuple):
-    """What is recorded of an accepted update beside its digest: its norm and its sketch."""
+    """What is recorded about an accepted update besides its digest: its norm and its sketch."""
 
     norm: float
     sketch: str
@@ -89,7 +89,7 @@ class NormRefusedError(RefusedError):
     Attributes
     ----------
     norm
-        The cap, as which the update counts in `measured_norms`: always finite.
+        The cap, which stands for the update in `measured_norms`: always finite.
     """
 
     def __init__(self, reason: str, norm: float) -> None:
@@ -104,15 +104,15 @@ def arrays_hash(arrays: Sequence[npt.NDArray[Any]], *, update: bool = False) -> 
 
 def hash_of(digests: Sequence[bytes], *, update: bool = False) -> str:
     """Return the hash of a model, or of an update, from the digests of its arrays."""
-    # An update and a model with the same numbers differ: nobody can pass one off as the other.
+    # An update and a model with the same numbers have different hashes, so they cannot be confused.
     return hashlib.sha256(b"update" * update + b"".join(digests)).hexdigest()
 
 
 def array_digests(arrays: Sequence[npt.NDArray[Any]]) -> list[bytes]:
     """Return the SHA-256 of each array's type, shape and bytes.
 
-    Of an array above 4 MiB, the digests of its pieces of that size stand for its bytes, so that
-    several cores can work on them.
+    An array above 4 MiB is represented by the digests of its pieces of that size, so that several
+    cores can work on them.
     """
     flats = [np.ascontiguousarray(array).reshape(-1).view(np.uint8) for array in arrays]
     pieces = [
@@ -121,7 +121,7 @@ def array_digests(arrays: Sequence[npt.NDArray[Any]]) -> list[bytes]:
         if flat.size > HASHED
         for start in range(0, flat.size, HASHED)
     ]
-    # One piece at a time: whichever core is free takes the next one, of whichever array.
+    # One piece at a time: any free core takes the next one, of any array.
     found = iter(at_once(pieces, lambda piece: hashlib.sha256(piece).digest()))
     digests = []
     for array, flat in zip(arrays, flats, strict=True):
@@ -136,7 +136,7 @@ def array_digests(arrays: Sequence[npt.NDArray[Any]]) -> list[bytes]:
 
 @lru_cache(maxsize=8)
 def _signs(what: str, count: int) -> FloatArray:
-    """Return fixed signs, shape (PROJECTIONS, count); those of a smaller count are its first."""
+    """Return fixed signs, shape (PROJECTIONS, count); a smaller count gives a prefix."""
     stream = hashlib.shake_256(f"fedprice sketch {what}".encode())
     bits = np.frombuffer(stream.digest(-(-count * PROJECTIONS // 8)), np.uint8)
     signs = np.where(np.unpackbits(bits)[: count * PROJECTIONS], 1.0, -1.0)
@@ -157,8 +157,8 @@ def sketch_of(arrays: Sequence[npt.NDArray[Any]]) -> Accepted:
     """
     flats = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     runs = [flat[at : at + RUN] for flat in flats for at in range(0, flat.size, RUN)]
-    # A number's sign is that of its place, modulo WIDTH, times that of its piece: as good as
-    # independent signs for telling updates apart, and most of the work is plain additions.
+    # A number's sign is that of its position, modulo WIDTH, times that of its piece: this
+    # distinguishes updates as well as independent signs, and most of the work is additions.
     inner = _signs("places", WIDTH)
     outer = _signs("pieces", sum(-(-flat.size // PIECE) for flat in flats))
     sizes = [run.size for run in runs] or [0]
@@ -212,7 +212,7 @@ def norm_cap(
     measured
         The norm of the client's updates in earlier periods, by `measured_norms`.
     most
-        The largest norm that the server accepts from anybody about whom it knows nothing else; it
+        The largest norm that the server accepts from a client about which it knows nothing else; it
         also limits the other caps, but not below what the declared norm allows.
     slack
         The cap is this multiple of what the declared norm implies, or else of the measured norm.
@@ -232,7 +232,7 @@ def norm_cap(
 
 @dataclass(eq=False)
 class UpdateDesk:
-    """Takes the updates of one period.
+    """Checks the updates of one period.
 
     Parameters
     ----------
@@ -241,8 +241,8 @@ class UpdateDesk:
     keys
         The clients' registered public keys.
     caps
-        The largest norm of an update that is accepted, by client (`norm_cap`); whoever is missing
-        here has no cap.
+        The largest norm of an update that is accepted, by client (`norm_cap`); a client that is
+        missing here has no cap.
 
     Examples
     --------
@@ -264,12 +264,12 @@ class UpdateDesk:
     keys: Mapping[str, bytes]
     caps: Mapping[str, float] = field(default_factory=dict)
     _hashes: set[str] = field(default_factory=set, init=False)
-    # Sketches by place: a copy is in the same one or next to it. Where norms are clipped all of
-    # them are alike, so a place is made from the first projection, too.
+    # Sketches by bucket: a copy is in the same one or the next. Where norms are clipped they are
+    # all equal, so a bucket also depends on the first projection.
     _sketches: dict[tuple[int, int], list[list[float]]] = field(default_factory=dict, init=False)
 
     def remember(self, update_hash: str, sketch: str) -> None:
-        """Take in an update that was accepted earlier, as the ledger has it."""
+        """Add an update that was accepted earlier, as recorded in the ledger."""
         self._hashes.add(update_hash)
         numbers = _numbers(sketch)
         self._sketches.setdefault(_place(numbers), []).append(numbers)
@@ -290,14 +290,14 @@ class UpdateDesk:
         Parameters
         ----------
         client, round_
-            Who was asked for an update, and of which round.
+            The client that was called, and the round.
         signed, arrays
-            What came.
+            What the client sent.
         base
             The hash of the model that the round started from.
         digest, change
-            The hash of what came, and new − old of the model's parameters; by default `arrays` are
-            an update.
+            The hash of what was sent, and new − old of the model's parameters; by default `arrays`
+            are an update.
 
         Raises
         ------
@@ -332,8 +332,8 @@ class UpdateDesk:
         parts = [array for array, is_buffer in own if not is_buffer] if change is None else change
         found = sketch_of(parts)
         if ANY in self.schema.shapes and found.norm:
-            found = found._replace(norm=1.0)  # bytes have no length: all count alike
-        # A finite norm has finite numbers behind it; buffers are few.
+            found = found._replace(norm=1.0)  # bytes have no norm: all count the same
+        # A finite norm implies finite parameters; buffers are few.
         looked_at = [a for a, kept in zip(arrays, self.schema.buffers, strict=True) if kept]
         looked_at += [] if found.norm < math.inf else parts
         if not all(np.isfinite(array).all() for array in looked_at):

@@ -1,4 +1,4 @@
-"""Verification of a ledger in the background: in a process of its own, as the ledger grows."""
+"""Verification of a ledger in the background: in a separate process, as the ledger grows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Checked", "Counts", "Verification"]
 
-PAUSE = 1.0  # seconds between looks at a ledger that was verified to its end
-TURN = 0.2  # seconds that entries are checked before questions are answered
+PAUSE = 1.0  # seconds between checks of a ledger that was verified to its end
+TURN = 0.2  # seconds of checking entries before requests are answered
 MOST = 5000  # entries of a turn
 
 
@@ -48,9 +48,9 @@ class Checked:
     problem
         The first thing that is wrong; empty if nothing is so far.
     is_damaged
-        Whether that is about what is recorded, so that it stays, and not about reading it.
+        Whether the problem lies in the recorded entries, and so is permanent, not in reading them.
     rounds, clients
-        Rounds of the run that was asked for, and what its clients did in them.
+        Rounds of the requested run, and what its clients did in them.
 
     Examples
     --------
@@ -69,7 +69,7 @@ class Checked:
 
     @property
     def is_verified(self) -> bool:
-        """Whether all that is there was verified."""
+        """Whether all entries were verified."""
         return 0 < self.entries == self.of and not self.problem
 
     def __str__(self) -> str:
@@ -84,14 +84,14 @@ class Checked:
 
 
 class Verification:
-    """A process that verifies a ledger, entry by entry, and goes on as the ledger grows.
+    """A process that verifies a ledger entry by entry, and continues as the ledger grows.
 
-    It has a low priority, and ends with the process that started it, however that ends.
+    It has a low priority, and ends with the process that started it, however that one ends.
 
     Parameters
     ----------
     url
-        The ledger; it need not be there yet.
+        The ledger, which need not exist yet.
     """
 
     def __init__(self, url: str) -> None:
@@ -107,12 +107,12 @@ class Verification:
         theirs.close()
 
     def checked(self, run: str = "") -> Checked:
-        """Return how far the ledger is verified, as known now, and ask for news: never waits.
+        """Return how far the ledger is known to be verified, and request an update; never waits.
 
         Parameters
         ----------
         run
-            Whose clients' counts are wanted; none by default.
+            The run whose clients' counts are requested; none by default.
         """
         with self._lock:
             try:
@@ -144,7 +144,7 @@ def _read(answer: dict[str, Any]) -> Checked:
 
 def _verify(url: str, pipe: Connection) -> None:
     """Verify a ledger until the other end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server gets it, too, and ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends this process
     os.nice(10)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     desk = _Desk(url)
@@ -160,7 +160,7 @@ def _verify(url: str, pipe: Connection) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is gone, in the middle of whatever it does."""
+    """End this process at once when the one that started it is gone."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -168,7 +168,7 @@ def _end_with_parent() -> None:
 
 
 class _Desk:
-    """The side of the process: an inspection, what it found, and answers about it."""
+    """The process's side: an inspection, its findings, and answers about them."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -198,7 +198,7 @@ class _Desk:
         return 0.0
 
     def answer(self, run: str) -> dict[str, Any]:
-        """Return how far the verification is, and what it knows of a run's clients."""
+        """Return the progress of the verification, and what it knows about a run's clients."""
         books = None if self._inspection is None else self._inspection.books
         own = None if books is None else books.runs.get(run)
         clients = own and {
@@ -223,5 +223,5 @@ class _Desk:
                     last = connection.execute(sa.select(sa.func.max(entries.c.number))).scalar()
                 return int(last or 0)
         except FedpriceError:
-            pass  # it is told when it is inspected
+            pass  # reported by the inspection
         return 0

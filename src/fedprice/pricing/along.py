@@ -1,4 +1,4 @@
-"""The search behind uniform and weighted pricing: along one direction, as far as money goes."""
+"""The search behind uniform and weighted pricing: as far along one direction as the budget goes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
     """Return the outcome of the prices P_n = s · direction_n that just use up the budget.
 
     The clients answer with their true best response. The scalar s ≥ 0 is the root of
-    Σ P_n q_n(P_n) = B, or the smallest that puts everybody at the cap. A client whose floor needs a
-    higher price gets that price; without floors this never happens.
+    Σ P_n q_n(P_n) = B, or the smallest that puts every client at its cap. A client whose floor
+    needs a higher price gets that price; without floors this never happens.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
     scheme
         The name to put into the outcome.
     """
-    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
+    with np.errstate(all="ignore"):  # `solve` refuses what overflows
         return _price_along(game, direction, scheme)
 
 
@@ -43,7 +43,7 @@ def _price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
     at_floor = np.where(clients.level_min > 0, price_for(game, clients.level_min), -np.inf)
     positive = direction > 0
     at_cap = price_for(game, clients.level_max)[positive] / direction[positive]
-    most = max(float(at_cap.max(initial=0.0)), 0.0) * (1 + 2**-50)  # above its own rounding
+    most = max(float(at_cap.max(initial=0.0)), 0.0) * (1 + 2**-50)  # above its own rounding error
 
     def prices(scalar: float) -> FloatArray:
         return np.maximum(scalar * direction, at_floor)

@@ -1,4 +1,4 @@
-"""An outcome for the eye: a summary for the terminal, and one for a notebook."""
+"""Summaries of an outcome for people: one for the terminal, and one for a notebook."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def number(value: float) -> str:
 
 
 def safe(text: str) -> str:
-    """Return a client's name with the characters replaced that could steer a terminal."""
+    """Return a client's name without the characters that could control a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
@@ -67,12 +67,12 @@ def certificate_line(outcome: Outcome) -> str:
 
 
 def infeasible_line(outcome: Outcome) -> str:
-    """Say what budget would suffice, never one that does not."""
+    """Return a line with a budget that suffices, never with one that does not."""
     budget, scheme = f"{outcome.game.budget:.12g}", outcome.scheme
     if not np.isfinite(outcome.least_budget):
         return f"infeasible: {scheme} found no prices within a budget of {budget}."
     up = Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(outcome.least_budget)
-    # Where a level of 0 is the cheapest, any budget above suffices but that one does not.
+    # Where a level of 0 is cheapest, only budgets strictly above this one suffice.
     bound = "above" if (outcome.levels == 0).any() else "of at least"
     floors = " or lower the floors (level_min, a larger max_weight)"
     advice = floors if outcome.game.clients.level_min.any() else ""
@@ -85,7 +85,7 @@ def infeasible_line(outcome: Outcome) -> str:
 def facts(outcome: Outcome) -> list[tuple[str, str]]:
     """Return what matters about an outcome, as pairs of a name and a text."""
     payers, count = outcome.payers, len(outcome.levels)
-    # What is left of payments that cancel each other is rounding, not money.
+    # The remainder of payments that cancel each other is rounding error, not money.
     negligible = abs(outcome.spend) < 1e-9 * float(np.abs(outcome.payments).sum())
     spend = 0.0 if negligible else outcome.spend
     pairs = [
@@ -180,7 +180,7 @@ def rich_tables(
 def html_tables(
     title: str, pairs: Iterable[tuple[str, str]], sections: Iterable[Section], last: str
 ) -> str:
-    """Return the same as `rich_tables` for a notebook."""
+    """Return the content of `rich_tables` for a notebook."""
 
     def cells(tag: str, texts: Iterable[str]) -> str:
         return "".join(f"<{tag}>{html.escape(safe(text))}</{tag}>" for text in texts)

@@ -2,12 +2,12 @@
 
 Symbols: q level, q₀ the level at a price of 0, c cost, τ cost exponent, v value, k impact.
 
-In the bound a client that hardly ever joins makes the loss as large as one likes, and a client with
-a value suffers from that. So a server with a small or negative budget can charge it any amount, for
+In the bound, a client that hardly ever joins makes the loss arbitrarily large, and a client with a
+value suffers from that. So a server with a small or negative budget can charge it any amount, for
 a level near 0: with a budget of −1,000,000, one client pays a million for a level of 1e-6. But a
-client may also turn the price down and join unpaid, as often as suits it. That costs it
+client may also refuse the price and join unpaid, at its best level. That costs it
 c q₀^τ + v k (1/q₀ − 1): its cost, and what it loses because its own data are not there in every
-round. No deal about its own level can save it more than all of that, so it never pays a higher fee.
+round. No agreement about its own level can save it more than that, so it never pays a higher fee.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Doubtful(NamedTuple):
 
 
 def doubtful_payers(outcome: Outcome) -> Doubtful:
-    """Return the clients whose fee exceeds all that joining unpaid would cost them.
+    """Return the clients whose fee exceeds what joining unpaid would cost them.
 
     Examples
     --------

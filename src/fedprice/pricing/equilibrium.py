@@ -1,4 +1,4 @@
-r"""The Stackelberg equilibrium: the server's optimal prices, exactly, for any number of clients.
+r"""The Stackelberg equilibrium: the server's exact optimal prices, for any number of clients.
 
 Symbols: q level, x = 1/q, P price, c cost, τ cost exponent, v value, k impact, B budget, λ the
 multiplier of the budget, t = 1/λ.
@@ -24,7 +24,7 @@ r q_max^{τ+1}, and then, clipped or not,
     x = (r / g)^{1/(τ+1)},   payment = k x (g / τ − v),
 
 one power per client. When some clients have no floor, t must exceed the largest value v_ref among
-them, and may come so close that t − v_ref drowns in rounding; the unknown is u = t − v_ref instead.
+them, and may come so close that t − v_ref is lost to rounding error; so we solve for u = t − v_ref.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["equilibrium", "solve_problem"]
 
-LARGEST_GAP = 1e-9  # relative; a larger one is no proof
+LARGEST_GAP = 1e-9  # relative; a larger gap proves nothing
 
 
 @scheme("equilibrium")
@@ -72,8 +72,8 @@ def equilibrium(game: Game) -> Outcome:
 
 
 def solve_problem(problem: Problem, budget: float, start: float | None = None) -> Outcome:
-    """Return the equilibrium under a budget, the search begun at a guess of u."""
-    with np.errstate(all="ignore"):  # what overflows is refused for want of a proof
+    """Return the equilibrium under a budget; the search starts at a guess of u."""
+    with np.errstate(all="ignore"):  # overflow is refused below: it has no proof
         if np.isnan(problem.least_budget):
             raise precision_error("equilibrium")
         tolerance = BUDGET_TOLERANCE * max(abs(budget), abs(problem.least_budget))
@@ -81,7 +81,7 @@ def solve_problem(problem: Problem, budget: float, start: float | None = None) -
         if budget >= (problem.most_budget if problem.impact.size else enough):
             return _outcome(problem, budget, Status.SLACK, lambda block: problem.cap[block])
         if budget <= problem.least_budget:
-            # Levels near 0 can be bought, a level of 0 cannot: without floors none is enough.
+            # Levels near 0 can be bought, but not 0 itself: without floors this is not enough.
             reached = budget >= enough and bool(problem.floor.all())
             status = Status.OPTIMAL if reached else Status.INFEASIBLE
             root = Root.known(problem.lowest) if reached else None
@@ -102,7 +102,7 @@ def _outcome(
     levels_of: Callable[[slice], FloatArray],
     root: Root | None = None,
 ) -> Outcome:
-    """Return the outcome of these levels, with all that belongs to it from a single pass.
+    """Return the outcome of these levels, computed in a single pass.
 
     The duality gap is λ [Σ {l(q) − min l} + (B − S)], with l(q) = (t − v) k / q + τ c q^τ: the
     definition, rearranged so that large sums do not cancel.
@@ -132,7 +132,7 @@ def _outcome(
         gap = np.inf
     elif root is not None:
         reciprocal = (problem.reference, root.point)
-        if root.iterations:  # at the floors, which nothing can undercut, there is no gap
+        if root.iterations:  # at the floors there is no gap: nothing can be below them
             gap = (slack + float(left - moving)) / np.float64(sum(reciprocal))
         # Nothing is called optimal without its proof. Rounding is relative to the sum of both
         # terms of all payments.
@@ -168,7 +168,7 @@ def _root(problem: Problem, budget: np.longdouble, start: float | None = None) -
 
 
 def _guess(problem: Problem, budget: np.longdouble, upper: float) -> float:
-    """Return where to begin the search for u: where a sample's ends, if it has a root."""
+    """Return where to start the search for u: at the root of a sample, if it has one."""
     if problem.impact.size > BLOCK:
         root = _root(problem.sample(), budget)
         if root.found:
@@ -182,11 +182,11 @@ def _guess(problem: Problem, budget: np.longdouble, upper: float) -> float:
 
 
 def _between(problem: Problem, root: Root, budget: np.longdouble) -> FloatArray:
-    """Return the levels between the two ends of a bracket that holds no further number.
+    """Return the levels between the two ends of a bracket that contains no further number.
 
     Near the value of a client with a tiny floor, the spend moves by more than its rounding
     between neighbouring numbers t. The levels of both ends are then optimal for the same t to
-    the last bit, and so is what lies between them; a line in x = 1/q finds the budget there.
+    the last bit, and so are those in between; interpolating linearly in x = 1/q meets the budget.
     """
     from scipy.optimize import brentq
 
@@ -205,7 +205,7 @@ def _between(problem: Problem, root: Root, budget: np.longdouble) -> FloatArray:
         bought, given = float((tau * c * at**-tau).sum()), float((vk * at).sum())
         return (bought - given) - (left - ROUNDING * (bought + given))
 
-    # Rounding may put the lower end, which is as good as all between, above the budget.
+    # Rounding may put the lower end, which is as good as any point in between, above the budget.
     share = 1.0
     if excess(1.0) < 0 < excess(0.0):
         share = brentq(excess, 0.0, 1.0, xtol=1e-300, rtol=1e-15)

@@ -142,7 +142,7 @@ def _color(position: int) -> str:
 
 
 def _shown(count: int) -> npt.NDArray[np.intp]:
-    """Return the rows to draw: all, or as many as an eye can tell apart."""
+    """Return the rows to draw: all of them, or as many as can be distinguished."""
     return np.arange(0, count, max(1, -(-count // MOST_POINTS)))
 
 

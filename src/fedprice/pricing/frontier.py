@@ -72,7 +72,7 @@ class Frontier(Sequence[Outcome]):
 
 
 def frontier(game: Game, budgets: Iterable[float]) -> Frontier:
-    """Return the equilibrium for each budget, every search begun where the last one ended.
+    """Return the equilibrium for each budget; each search starts where the last one ended.
 
     One more unit of budget changes the expected loss by −λ: the outcome's `multiplier` is the
     (negative) slope of the frontier.
@@ -80,9 +80,9 @@ def frontier(game: Game, budgets: Iterable[float]) -> Frontier:
     Parameters
     ----------
     game
-        The game; its own budget plays no part.
+        The game; its own budget does not matter.
     budgets
-        The budgets, at least one, best in rising or falling order.
+        The budgets, at least one; the search is fastest if they are sorted.
 
     Examples
     --------

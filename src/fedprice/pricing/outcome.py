@@ -1,4 +1,4 @@
-"""`Outcome`: what a scheme returns, prices and levels with the proof of what they claim."""
+"""`Outcome`: what a scheme returns: prices and levels, with a proof if they are optimal."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ BUDGET_TOLERANCE = 1e-12  # relative to the larger of |budget| and the sum of ab
 class Status(StrEnum):
     """How an outcome ended.
 
-    OPTIMAL: proven best under the budget. SLACK: whoever matters is at the cap, and money is left.
-    FEASIBLE: within the budget and the floors, nothing claimed about the best. INFEASIBLE: not even
-    `least_budget` is there; the outcome then holds the cheapest levels.
+    OPTIMAL: proven best under the budget. SLACK: all clients with an impact are at their cap, and
+    money is left. FEASIBLE: within the budget and the floors, but not claimed to be optimal.
+    INFEASIBLE: the budget is below `least_budget`; the outcome then holds the cheapest levels.
     """
 
     OPTIMAL = "optimal"
@@ -79,16 +79,17 @@ class Outcome:
     levels, prices
         q_n and P_n, shape (N,).
     reciprocal
-        1/λ as a sum of two numbers, the first a client's value: kept apart, because 1/λ may be so
-        close to that value that their difference would be lost. (0, inf) if unknown or slack.
+        1/λ as a sum of two numbers, the first a client's value: stored separately, because 1/λ may
+        be so close to that value that their difference would be lost to rounding. (0, inf) if
+        unknown or slack.
     certificate
         Primal and dual value, and their relative gap.
     least_budget
-        The least budget for which the scheme is feasible; −inf if it is for every budget.
+        The least budget for which the scheme is feasible; −inf if every budget is.
     iterations
         Passes over the clients that the search took.
     posts_prices, aggregator
-        Properties of the scheme (see `Scheme`), which writes them here.
+        Properties of the scheme (see `Scheme`), which sets them.
     bought
         Which clients are held to their level by a contract, shape (N,); its price is the payment
         per unit of level. All others choose their level at their price. None: the scheme has no
@@ -122,7 +123,7 @@ class Outcome:
     ) -> Self:
         """Return the outcome of any price vector: clients give their best response.
 
-        This is all that a scheme of one's own needs: compute prices, and return this.
+        This is all that you need for your own scheme: compute prices, and return this.
 
         Parameters
         ----------
@@ -175,7 +176,7 @@ class Outcome:
 
     @cached_property
     def profits(self) -> FloatArray:
-        """P_n q_n − c_n q_n^τ, each client's payment less its own cost, shape (N,)."""
+        """P_n q_n − c_n q_n^τ, each client's payment minus its cost, shape (N,)."""
         game = self.game
         return profit_at(self.levels, self.prices, game.clients.cost, game.cost_exponent)
 
@@ -186,14 +187,14 @@ class Outcome:
 
     @cached_property
     def surpluses(self) -> FloatArray:
-        """What each client gains over joining unpaid, all others joining as they do, shape (N,).
+        """What each client gains over joining unpaid, given the levels of all others, shape (N,).
 
-        Payment less c q^τ + v k/q, above the same at the level that suits it best for nothing. It
-        is negative for whoever pays.
+        Its payment minus (c q^τ + v k/q), compared with the same at its best level without payment.
+        It is negative for every client that pays.
         """
         game, clients, tau = self.game, self.game.clients, self.game.cost_exponent
         wants, unpaid = clients.value * game.impact, best_response(game, 0.0)
-        with np.errstate(all="ignore"):  # who is left out may suffer without limit
+        with np.errstate(all="ignore"):  # a client that is left out may have an infinite loss
             own = np.where(wants > 0, wants / self.levels - wants / unpaid, 0.0)
             return self.payments - clients.cost * (self.levels**tau - unpaid**tau) - own
 
@@ -224,15 +225,15 @@ class Outcome:
 
     @property
     def biased(self) -> bool:
-        """Whether training leads elsewhere than to the optimum, however long it takes.
+        """Whether training converges to a model other than the optimum.
 
-        It does if a client is left out, or if the scheme averages over whoever joined.
+        It does if a client is left out, or if the scheme takes a plain average of the joiners.
         """
         return self.left_out > 0 or self.aggregator == "fedavg"
 
     @property
     def largest_weight(self) -> float:
-        """The largest weight a_n / q_n that an update can get; infinite if somebody is left out."""
+        """The largest weight a_n / q_n that an update can get; infinite if a client is left out."""
         weight = self.game.clients.weight
         with np.errstate(divide="ignore", invalid="ignore"):
             return float(np.where(weight > 0, weight / self.levels, 0.0).max())
@@ -285,7 +286,7 @@ class Outcome:
         return clients.cost[inside], clients.value[inside], impact, self.levels[inside]
 
     def summary(self) -> dict[str, Any]:
-        """Return the outcome in a few plain numbers, by name."""
+        """Return the key numbers of the outcome, by name."""
         return {
             "scheme": self.scheme,
             "status": self.status.value,
@@ -349,7 +350,7 @@ def summaries(outcomes: Iterable[Outcome]) -> pl.DataFrame:
 
 
 def objective(impact: FloatArray, levels: FloatArray) -> float:
-    """Return Σ k_n / q_n, the objective of the convex form; a client without impact counts 0."""
+    """Return Σ k_n / q_n, the objective of the convex form; a client without impact counts as 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = impact / levels
     return float(np.sum(terms, where=impact > 0))

@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCK", "Problem"]
 
-BLOCK = 1 << 13  # clients a block: the working set of one evaluation stays in the cache
-SAMPLE = 1 << 6  # one client in so many is in the sample whose root starts the search for all
+BLOCK = 1 << 13  # clients per block: the working set of one evaluation stays in the cache
+SAMPLE = 1 << 6  # one in this many clients is in the sample whose root starts the search
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A game without its budget, in the solver's form: one row per client that has an impact.
 
-    Clients without impact are not bought: they stand at their floor, at the price of that floor.
-    Everything runs over blocks of clients, so that beside the answer no array of full length is
-    made: at ten million clients, fresh memory costs more than arithmetic.
+    Clients without impact are not bought: they stay at their floor, at the price of that floor.
+    Everything runs over blocks of clients, so that apart from the result no array of full length is
+    allocated: with ten million clients, fresh memory costs more time than arithmetic.
     """
 
     game: Game
@@ -80,7 +80,7 @@ class Problem:
 
     @cached_property
     def idle_prices(self) -> FloatArray:
-        """What the floor of each client would cost, had it no value, shape (N,)."""
+        """What the floor of each client would cost if it had no value, shape (N,)."""
         clients, tau = self.game.clients, self.game.cost_exponent
         return price_at(clients.level_min, clients.cost, np.zeros(1), tau)
 
@@ -108,14 +108,14 @@ class Problem:
 
     @cached_property
     def most_budget(self) -> float:
-        """What it costs to have everybody with an impact at the cap."""
+        """What it costs to have every client with an impact at its cap."""
         return self.idle_spend + sum(
             float(self.prices(self.cap[block], block) @ self.cap[block]) for block in self.blocks()
         )
 
     @cached_property
     def lowest(self) -> float:
-        """The u up to which everybody stands at the floor; 0 where someone has none."""
+        """The u up to which every client stays at its floor; 0 if one has none."""
         if self.floor_power is None or not self.floor.all():
             return 0.0
         return min(
@@ -124,7 +124,7 @@ class Problem:
         )
 
     def sample(self) -> Self:
-        """Return the problem of one client in SAMPLE, each counted so often, and of v_ref's."""
+        """Return the problem of one in SAMPLE clients, each with that multiplicity, and v_ref's."""
         few = np.arange(0, self.impact.size, SAMPLE)
         times = np.full(few.size + 1, float(SAMPLE))
         times[-1] = 1
@@ -164,8 +164,8 @@ class Problem:
         """Return S(t) at t = v_ref + u, its distance from the budget, and its derivative.
 
         An interior client's spend has the derivative k x t / ((τ+1) g). Floors may cost so much
-        that what is bought above them would drown in rounding; they are taken off the budget, in
-        extended precision, and only the others' payments are summed.
+        that what is bought above them would be lost to rounding; so their cost is subtracted from
+        the budget in extended precision, and only the other payments are summed.
         """
         tau = self.game.cost_exponent
         bought = given = slope = 0.0
@@ -216,12 +216,12 @@ class Problem:
 
 
 def _some(levels: FloatArray) -> bool:
-    """Tell whether any level is above 0, looking once where one number stands for all."""
+    """Return whether any level is above 0; a broadcast array is examined only once."""
     return bool(levels[:1].any() if levels.strides == (0,) else levels.any())
 
 
 def _power(levels: FloatArray, exponent: float) -> FloatArray:
-    """Return levels^exponent, computed once where one number stands for all."""
+    """Return levels^exponent; a broadcast array is computed only once."""
     if levels.strides == (0,):
         return np.broadcast_to(levels[:1] ** exponent, levels.shape)
     return levels**exponent

@@ -2,9 +2,9 @@
 
 Warnings
 --------
-These set prices and levels as if nobody had an intrinsic value: q = min(q_max, (P/τc)^{1/(τ−1)}),
-and the scalar spends the budget were nobody at the cap. With values, these levels are not what
-clients would choose; `uniform` and `weighted` are the sound versions.
+These set prices and levels as if no client had a value: q = min(q_max, (P/τc)^{1/(τ−1)}), and
+the scalar would spend the budget if no client were at its cap. With values, these levels are not
+what clients would choose; `uniform` and `weighted` are the sound versions.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def _published(game: Game, direction: FloatArray, name: str) -> Outcome:
     from scipy.special import logsumexp
 
     clients, tau = game.clients, game.cost_exponent
-    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
-        # Nobody at the cap: Σ P (P / τ c)^{1/(τ−1)} = s^{τ/(τ−1)} · unit. For τ near 1 the powers
-        # leave all bounds, their logarithms do not.
+    with np.errstate(all="ignore"):  # `solve` refuses what overflows
+        # If no client is at its cap, Σ P (P / τ c)^{1/(τ−1)} = s^{τ/(τ−1)} · unit. For τ near 1 the
+        # powers overflow, but their logarithms do not.
         log_unit = logsumexp((tau * np.log(direction) - np.log(tau * clients.cost)) / (tau - 1))
-        # The rule knows no floors; it meets them from this scalar on.
+        # The rule ignores floors; it meets them from this scalar on.
         needed = np.where(clients.level_min > 0, clients.level_min ** (tau - 1), 0)
         scalars = np.where(needed > 0, tau * clients.cost * needed / direction, 0.0)
         least_scalar = float(scalars.max())

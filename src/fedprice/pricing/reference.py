@@ -1,6 +1,6 @@
-"""Other ways to the same equilibrium: oracles for the tests, rivals for the benchmark.
+"""Other methods for the same equilibrium: oracles for the tests, rivals for the benchmark.
 
-All are slow, none is exact, and each shares nothing with `equilibrium` but the problem.
+All are slow, none is exact, and they share nothing with `equilibrium` but the problem.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def msearch(game: Game, steps: int = 100, inner: int = 10) -> Outcome:
     steps
         Points of the grid over M.
     inner
-        At most so many tangents at each M; fewer when the objective settles to 1e-6.
+        The most tangents at each M; fewer if the objective converges to 1e-6 before.
     """
     cp = require("cvxpy", "reference")
     clients, k, tau = game.clients, game.impact, game.cost_exponent
@@ -162,10 +162,10 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
 
 
 def _run(problem: Any, **options: float) -> bool:
-    """Solve a cvxpy problem; tell whether it found a point."""
+    """Solve a cvxpy problem; return whether it found a point."""
     cp = require("cvxpy", "reference")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "may be inaccurate": the callers compare, and see
+        warnings.simplefilter("ignore")  # "may be inaccurate": the callers compare results anyway
         try:
             problem.solve(solver=cp.CLARABEL, **options)
         except cp.SolverError:
@@ -177,7 +177,7 @@ def _outcome(game: Game, levels: FloatArray | None, scheme: str, iterations: int
     clients = game.clients
     found = clients.level_min if levels is None else levels
     kept = np.clip(found, clients.level_min, clients.level_max)
-    kept = np.where(game.impact > 0, kept, clients.level_min)  # no method bids for what has no use
+    kept = np.where(game.impact > 0, kept, clients.level_min)  # without impact, none is bought
     return Outcome.from_prices(
         game, price_for(game, kept), scheme=scheme, levels=kept, iterations=iterations
     )

@@ -1,7 +1,7 @@
-"""The one scalar root that every scheme needs: what is spent rises with a scalar; hit the budget.
+"""The one scalar root that every scheme needs: the scalar at which a rising spend meets the budget.
 
-scipy's bracketing solvers take no derivative and its Newton keeps no bracket. Here an evaluation
-costs a pass over all clients, so both are wanted.
+scipy's bracketing solvers use no derivative, and its Newton method keeps no bracket. Here an
+evaluation costs a pass over all clients, so both are needed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ROUNDING", "Root", "Spend", "find_root"]
 
-MOST_ITERATIONS = 500  # beyond any bracket of floats, which bisection alone closes in about 120
-ROUNDING = 2.0**-46  # relative to the scale: more than a sum of ten million payments is off
+MOST_ITERATIONS = 500  # more than enough: bisection alone closes any bracket of floats in about 120
+ROUNDING = 2.0**-46  # relative to the scale: more than the rounding error of ten million payments
 
 
 class Spend(NamedTuple):
@@ -34,7 +34,7 @@ class Spend(NamedTuple):
 
 @dataclass(frozen=True)
 class Root:
-    """Where the spend meets the budget; if not `found`, no number lies between the two ends."""
+    """Where the spend meets the budget; if not `found`, no float lies between the two ends."""
 
     point: float
     lower: float
@@ -44,7 +44,7 @@ class Root:
 
     @classmethod
     def known(cls, point: float) -> Self:
-        """Return a root that took no search."""
+        """Return a root that needed no search."""
         return cls(point, point, point, found=True, iterations=0)
 
 
@@ -59,14 +59,14 @@ def find_root(
     Newton's iteration inside a bracket: the longer of a plain step and one in a variable that bends
     like the spend, the other where that leaves the bracket, a bisection where neither helps. It
     aims below the budget by the rounding error of the spend, so that what is spent never exceeds
-    it, and ends when that is met or the bracket holds no further number.
+    it, and ends when that is met or the bracket contains no further number.
 
     Parameters
     ----------
     spend
         The function, with its distance from the budget, its derivative and its scale.
     start
-        Where to begin, lower < start < upper.
+        Where to start, lower < start < upper.
     lower, upper
         Points where the spend is known to be at most, and at least, the budget.
 
@@ -98,17 +98,17 @@ def find_root(
 def _steps(x: float, total: float, excess: float, slope: float) -> list[float]:
     """Return where Newton's iteration would go, in x and in a bent variable, the longer step first.
 
-    A spend that bends makes one of them fall short and the other go too far, into the bracket.
+    A curved spend makes one of them fall short, and the other go too far, within the bracket.
     """
     plain = x - excess / slope
     # Where spend and budget are positive, in the logarithms of x and spend: exact for a power law.
     aim = total - excess
     if abs(aim) < 1e-12 * total:
-        aim = 1e-12 * total  # all that is known of it
+        aim = 1e-12 * total  # below this, it is lost in the sum's rounding
     if total > 0 and aim > 0:
         exponent = total * math.log(aim / total) / (slope * x)
     else:
-        # Else in x^(−1/3), which is how the spend falls where a client pays without limit.
+        # Otherwise in x^(−1/3): that is how the spend falls where a client pays without limit.
         shrunk = 1 - max(-excess / (slope * x), -50) / 3
         exponent = -3 * math.log(shrunk) if shrunk > 1e-3 else 50
     stretched = x * math.exp(min(max(exponent, -50), 50))

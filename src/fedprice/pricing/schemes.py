@@ -1,6 +1,6 @@
 """Schemes: a scheme prices a game, and knows what training under its prices needs.
 
-`SCHEMES` holds those that have a name; `find_scheme` also loads one from a file of one's own.
+`SCHEMES` holds the registered ones; `find_scheme` also loads one from a user's file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Scheme:
     Attributes
     ----------
     name
-        What it is called in tables and results.
+        Its name in tables and results.
     function
         Computes the outcome.
     posts_prices
@@ -162,14 +162,14 @@ def find_scheme(name: str) -> Scheme:
 
 
 def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme]:
-    """Return the schemes of these names, each once; refuse two that results could not tell apart.
+    """Return the schemes with these names, each once; refuse two with the same name in results.
 
     Parameters
     ----------
     names
         As for `find_scheme`.
     taken
-        Names that stand for something else in the results.
+        Names that the results use for something else.
     """
     found: list[Scheme] = []
     known = set(taken)
@@ -177,8 +177,8 @@ def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme
         found.append(find_scheme(name))
         if found[-1].name in known:
             raise InputError(
-                f"{name!r} would be called {found[-1].name!r} in the results, as something else "
-                "is; give it another name."
+                f"{name!r} would be called {found[-1].name!r} in the results, a name that is "
+                "taken; give it another one."
             )
         known.add(found[-1].name)
     return found

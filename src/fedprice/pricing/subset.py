@@ -1,7 +1,7 @@
-"""The fixed subset: buy full participation of the most valuable clients, and nobody else's.
+"""The fixed subset: buy full participation of the most valuable clients, and of no others.
 
-This is what the paper argues against: whoever is left out is missing from the model for good, so
-the bound is infinite, and plain averaging over the subset is biased towards its data.
+This is what the paper argues against: clients that are left out never enter the model, so the
+bound is infinite, and plain averaging over the subset is biased towards its data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a client's account is drawn: like the statement of a bank."""
+"""How a client's account is drawn: like a bank statement."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["csv_button", "draw_balance", "draw_entries", "draw_runs", "draw_sums"]
 
-MOST_RUNS = 10  # that are drawn at once
-ROWS = 20  # of a page of entries
+MOST_RUNS = 10  # drawn at once
+ROWS = 20  # entries on a page
 USUAL = ("tails", "joined")
 _COLUMNS = {"entry": "right", "run": "left", "round": "right", "event": "left", "amount": "right",
             "balance": "right", "note": "left"}  # fmt: skip
@@ -30,7 +30,7 @@ _WIDTH = {"note": "min-width: 16rem"}  # a narrow screen scrolls the table, not 
 
 
 def draw_sums(account: Account) -> None:
-    """Draw what an account adds up to."""
+    """Draw the totals of an account."""
     parts, unit = account.parts, account.unit
     heads, joined = (sum(getattr(p.own, n) for p in parts) for n in ("heads", "joined"))
     missed, refused = (sum(getattr(p.own, n) for p in parts) for n in ("missed", "refused"))
@@ -38,7 +38,7 @@ def draw_sums(account: Account) -> None:
     with ui.element("div").classes("fp-figures"):
         Figure("balance", unit, "What the account holds now").show(f"{account.balance:,}")
         note = f"and paid in {paid_in:,} {unit}" if paid_in else f"in {_runs(len(parts))}"
-        Figure("paid", unit, "What runs paid to the client in all").show(f"{paid:,}", note)
+        Figure("paid", unit, "What all runs together paid to the client").show(f"{paid:,}", note)
         why = [f"{count:,} {what}" for count, what in ((missed, "missed"), (refused, "refused"))]
         note = ", ".join(why) if missed + refused else "nothing missed or refused"
         Figure("delivered").show(f"{joined:,} of {heads:,}", note)
@@ -51,7 +51,7 @@ def _runs(count: int) -> str:
 
 
 def draw_runs(account: Account, *, linked: bool = False) -> None:
-    """Draw run by run what was paid and why: the newest first, older ones when asked for.
+    """Draw what each run paid and why: the newest first, older ones on request.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def _draw_run(part: RunPart, unit: str, linked: bool) -> None:
                 )
                 ui.label(str(undelivered)).classes("text-sm").props("data-part=why-not")
         if not run.signed:
-            ui.label("Nobody signed this run: no agreement, no shared coins.").classes("mt-1")
+            ui.label("This run is unsigned: no agreement, no shared coins.").classes("mt-1")
 
 
 def _draw_line(what: str, amount: Decimal, classes: str) -> None:
@@ -123,7 +123,7 @@ def draw_balance(account: Account) -> None:
 
 
 def draw_entries(account: Account) -> None:
-    """Draw every entry that concerns the client, a page at a time."""
+    """Draw every entry that concerns the client, one page at a time."""
     if account.entries.height:
         _Entries(account).draw()
 
@@ -140,7 +140,7 @@ def csv_button(account: Account) -> None:
 
 
 class _Entries:
-    """The table of all that concerns a client, a page at a time."""
+    """The table of all entries that concern a client, one page at a time."""
 
     def __init__(self, account: Account) -> None:
         self._account = account

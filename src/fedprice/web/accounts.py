@@ -1,4 +1,4 @@
-"""A client's account, from a ledger or from an export that was dropped: all that a page shows."""
+"""A client's account as a page shows it, from a ledger or from an export dropped on the page."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ __all__ = [
 ]
 
 SENT_NOTHING = "drew heads, and sent nothing"
-MOST_ROUNDS = 12  # named in a line of why nothing was paid
+MOST_ROUNDS = 12  # listed in one sentence about unpaid heads
 
 
 @dataclass(frozen=True)
 class Undelivered:
-    """Heads of a client that it was not paid for, and why: it missed them, or was refused."""
+    """Heads for which a client was not paid, and why: it missed them, or its update was refused."""
 
     event: str
     why: str
     rounds: tuple[int, ...]  # counted from 1
 
     def __str__(self) -> str:
-        """Return it as a sentence.
+        """Return this as a sentence.
 
         >>> print(Undelivered("refused", "its norm is too large", (3, 7)))
         Refused in rounds 3 and 7: its norm is too large.
@@ -74,7 +74,7 @@ class Undelivered:
 
 @dataclass(frozen=True)
 class RunPart:
-    """A client's part in a run: what it did, what it was paid and why, and why not."""
+    """A client's part in a run: what it did, and what it was paid or not paid, with reasons."""
 
     name: str
     run: Run
@@ -90,7 +90,7 @@ class RunPart:
 
     @property
     def lost(self) -> Decimal:
-        """What the heads that it did not deliver cost it."""
+        """What the client lost by not delivering for all of its heads."""
         run, own = self.run, self.own
         return money(max(0, own.payment * run.done // run.rounds - own.paid))
 
@@ -102,13 +102,13 @@ class Account:
     Attributes
     ----------
     client, unit, balance
-        Whose it is, what the money is, and how much of it is there.
+        The client, the unit of money, and what the account holds.
     parts
         One for each run, in the order in which they were opened.
     entries
         All that concerns the client, as `fedprice.market.statements.statement_of` returns it.
     offered
-        Runs that are offered to the client and not opened yet.
+        Runs that are offered to the client but not yet open.
     size, head
         How many entries the ledger has, and the hash of the last one.
     """
@@ -124,14 +124,14 @@ class Account:
 
 
 def account_of(url: str, client: str, count: Callable[[int], None]) -> Account:
-    """Return a client's account in a ledger as it is recorded, which proves nothing.
+    """Return a client's account as a ledger records it, without verifying the ledger.
 
     Parameters
     ----------
     url, client
         The ledger, and whose account it is.
     count
-        Called with how many entries were read; what it raises ends the reading.
+        Called with the number of entries read so far; an exception that it raises ends the reading.
     """
     found = read_client(url, client, count)
     rows = entries_of(found.books, found.parts, client)
@@ -147,7 +147,7 @@ def checked_export(
     unsigned: bool,
     count: Callable[[int], None],
 ) -> tuple[Books, Account | None]:
-    """Return what an exported ledger adds up to, and a client's account in it.
+    """Return the totals of an exported ledger, and a client's account in it.
 
     Parameters
     ----------
@@ -158,16 +158,16 @@ def checked_export(
     heads
         Hashes of entries that must be there.
     unsigned
-        Whether to let money pass that moved without its owner's signature.
+        Whether to accept money that moved without its owner's signature.
     count
-        Called with the number of every entry that is read; what it raises ends the reading.
+        Called with the number of each entry that is read; an exception ends the reading.
 
     Raises
     ------
     UnverifiedError
         Naming the first thing that is wrong.
     InputError
-        If it is no export, or the client is not in it.
+        If it is not an export, or the client is not in it.
     """
     if content.startswith(b"SQLite format 3"):
         raise InputError(
@@ -179,7 +179,7 @@ def checked_export(
         for number, line in enumerate(lines_of(io.BytesIO(content)), start=1):
             count(number)
             yield line
-            if client:  # it was found to be sound by now
+            if client:  # by now the export has been verified
                 postings = [(account, amount) for account, amount in line["postings"]]
                 entry = Entry(number, line["content"], postings, line["hash"], line["signature"])
                 kept.append(part_of(entry, client))
@@ -242,7 +242,7 @@ def client_address(client: str) -> str:
     ('/client/a%2Fb%20%3Ci%3E', '/client?name=..')
     """
     quoted = quote(client, safe="")
-    # A browser takes dots for a way up, also where they are quoted.
+    # Browsers treat dots as a parent directory, even when they are quoted.
     return f"/client?name={quoted}" if {".", ".."} & {*client.split("/")} else f"/client/{quoted}"
 
 
@@ -252,7 +252,7 @@ def client_names(url: str, search: str, most: int) -> tuple[list[tuple[str, Deci
     Parameters
     ----------
     url, search, most
-        The ledger, the text, whatever its case, and how many to return at most.
+        The ledger, the text (in any case), and how many clients to return at most.
 
     Returns
     -------

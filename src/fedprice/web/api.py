@@ -156,7 +156,7 @@ def api(served: Served) -> FastAPI:
     export = {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}}
     app.add_api_route(
         "/verify", verify_route, methods=["POST"], response_class=Response, responses=RESPONSES,
-        summary="What an exported ledger, sent as it is, adds up to if it verifies.",
+        summary="The totals of an exported ledger, sent as the body, if it verifies.",
         operation_id="verify",
         openapi_extra={
             "requestBody": {"required": True, "content": export},
@@ -170,7 +170,7 @@ def api(served: Served) -> FastAPI:
 
 
 def _quietly(work: Callable[[], str]) -> str:
-    """Return what work returns; numbers that overflow are refused or null, and are not logged."""
+    """Return what `work` returns; numbers that overflow are refused or null, and are not logged."""
     with np.errstate(all="ignore"):
         return work()
 
@@ -248,7 +248,7 @@ def _post(asked: PostQuestion) -> str:
     if asked.form != "price" and count > MOST_BELIEFS:
         raise InputError(
             f"`form` {asked.form} must have at most {MOST_BELIEFS} different beliefs here; got "
-            f"{count:,}. The command line has no such bound."
+            f"{count:,}. The command line has no such limit."
         )
     return post(
         clients, believed, bound=Bound(alpha=asked.alpha, rounds=asked.rounds),
@@ -257,7 +257,7 @@ def _post(asked: PostQuestion) -> str:
 
 
 def _beliefs(asked: PostQuestion) -> Beliefs | None:
-    """Return the beliefs that are given; None are what all others reported."""
+    """Return the given beliefs; None stands for what all other clients reported."""
     given = asked.beliefs
     if given == EXPONENTIAL:
         return exponential_beliefs(asked.cost, asked.value, asked.form)
@@ -320,7 +320,7 @@ def _statement(served: Served, client: str) -> str:
 
 @contextmanager
 def _found() -> Iterator[None]:
-    """Answer with 404 if there is nobody of a name."""
+    """Answer with 404 if no client has this name."""
     try:
         yield
     except InputError as error:
@@ -339,14 +339,14 @@ VERIFY_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def _verify_options(request: Request) -> dict[str, Any]:
-    """Return what an address says about verifying, checked."""
+    """Return the options for verifying that an address gives, checked."""
     _require_known(request, VERIFY_OPTIONS)
     given = request.query_params
     for name in ("client", "key", "server", "unsigned"):
         if len(given.getlist(name)) > 1:
             raise HTTPException(422, f"`{name}` must be given once.")
     if "key" in given and "client" not in given:
-        raise HTTPException(422, "`key` is a client's; name it with `client`.")
+        raise HTTPException(422, "`key` belongs to a client; name it with `client`.")
     for name in ("key", "server", "head"):
         for text in given.getlist(name):
             if not HEXADECIMAL.fullmatch(text):
@@ -375,7 +375,7 @@ def _verify(body: bytes, options: dict[str, Any]) -> str:
 
 
 async def _body(request: Request, most: int) -> bytes:
-    """Return the body of a request, bounded."""
+    """Return the body of a request, whose size is limited."""
     body = bytearray()
     try:
         async for piece in request.stream():
@@ -388,7 +388,7 @@ async def _body(request: Request, most: int) -> bytes:
 
 
 def _require_known(request: Request, known: Iterable[str] = ()) -> None:
-    """Refuse parameters in the address that nobody reads."""
+    """Refuse unknown parameters in the address."""
     for name in request.query_params:
         if name not in known:
             hint = nearest(name, known) if known else "There are none here."
@@ -420,7 +420,7 @@ async def _of_http(request: Request, error: Exception) -> Response:
     if error.status_code == 404 and line == "Not Found":
         line = f"there is nothing at {request.url.path!r:.100}; see openapi.json."
     elif error.status_code == 405:
-        line = f"{request.method[:20]} is not for this address; see openapi.json."
+        line = f"{request.method[:20]} is not allowed at this address; see openapi.json."
     answer = _error(error.status_code, line)
     for name, value in (error.headers or {}).items():
         answer.headers[name] = value

@@ -1,4 +1,4 @@
-"""The server: pages, API, and who may talk to them."""
+"""The server: the pages, the API, and who may reach them."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 __all__ = ["build", "serve"]
 
 PATIENCE = 60.0  # seconds that a browser waits for a page with a large table
-LAST = 4.0  # seconds that ending takes at most
-# Seconds that a browser may be silent, as on a busy machine. A page that was given up loads itself
-# again, and a file that was dropped on it is gone.
+LAST = 4.0  # seconds that a shutdown takes at most
+# Seconds that a browser may be silent, as on a busy machine. After that the page reloads
+# itself, and loses a file that was dropped on it.
 SILENCE = 30.0
 
 
@@ -99,16 +99,16 @@ def serve(
     served
         What may be read.
     host, port
-        Where; port 0 takes any that is free.
+        Where to serve; port 0 chooses a free one.
     names
         Further names by which browsers reach it, such as that of a proxy: HOST or HOST:PORT.
     token
-        What every request must bring; made up if none is given and others than this machine can
+        The secret that every request must carry; generated if none is given and other machines can
         reach the address.
     root_path
-        The path below which a proxy shows it, such as /fedprice.
+        The URL path under which a proxy serves it, such as /fedprice.
     tell
-        Called with the address when it answers.
+        Called with the address once the server answers.
     browser
         Whether to open it in the user's browser.
     """
@@ -133,7 +133,7 @@ def serve(
                 webbrowser.open(url)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # Python would wait for threads that still compute what nobody asks for any more.
+            # Python would wait for threads whose results nobody needs any more.
             end = threading.Timer(LAST, os._exit, [0])
             end.daemon = True
             end.start()
@@ -149,7 +149,7 @@ def serve(
 
 
 def _below(app: ASGIApp, root: str) -> ASGIApp:
-    """Return an app that lies below a path, whether or not a proxy takes that path off."""
+    """Return the app mounted under a path, whether or not a proxy strips that path."""
     if not root:
         return app
 
@@ -168,7 +168,7 @@ def _name(name: str) -> str:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, or say in one line why there is none."""
+    """Return a listening socket, or raise an error that says why there is none."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -178,6 +178,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise InputError(
             f"cannot serve at {host}, port {port}: {error.strerror or error}. Try another --port, "
-            "or 0 for any that is free."
+            "or 0 for any free one."
         ) from error
     return listening

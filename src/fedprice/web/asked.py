@@ -1,4 +1,4 @@
-"""`Asked`: what the Price page is asked for, in its address, as a command and as Python."""
+"""`Asked`: the state of the Price page: as an address, as a command and as Python."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["EXAMPLE", "OFFERED", "Asked", "calibrated_terms", "given_in", "plain_path"]
 
 EXAMPLE = "clients.csv"  # what the example is called in commands
-# The others are slower ways to the same prices, and what the paper's authors published.
+# The others compute the same prices more slowly, or are what the paper's authors published.
 OFFERED = ("equilibrium", "uniform", "weighted", "subset")
-MOST_ROUNDS = 10**15  # a browser counts no further without rounding
+MOST_ROUNDS = 10**15  # beyond this, a browser's numbers are rounded
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ class Asked:
             raise InputError(f"`rounds` must be at most {MOST_ROUNDS:,}; got {self.rounds:.3g}.")
 
     def changed(self, address: Mapping[str, str]) -> Self:
-        """Return what an address asks for; what it does not say is as it is here."""
+        """Return this state with the changes that an address gives."""
         return replace(self, **given_in(address, self))
 
     def address(self, usual: Self) -> dict[str, str]:
-        """Return the state as it stands in an address: what differs from what is usual."""
+        """Return the state as parameters of an address: fields that differ from the defaults."""
         own, given = asdict(self), asdict(usual)
         return {name: _text(value) for name, value in own.items() if value != given[name]}
 
@@ -118,7 +118,7 @@ class Asked:
 
 
 def calibrated_terms(file: str, calibration: str) -> str:
-    """Return the Python that reads what clients say of themselves, in a calibration's order."""
+    """Return the Python that reads the clients' costs and values, in a calibration's order."""
     kind = "parquet" if file.endswith(".parquet") else "csv"
     text = ', schema_overrides={"client_id": pl.String}' if kind == "csv" else ""
     return (
@@ -132,7 +132,7 @@ def calibrated_terms(file: str, calibration: str) -> str:
 
 
 def given_in(address: Mapping[str, str], usual: DataclassInstance) -> dict[str, Any]:
-    """Return the fields of a state that an address gives, as the types that they usually have."""
+    """Return the fields of a state that an address gives, converted to their types."""
     found: dict[str, Any] = {}
     for field in fields(usual):
         if field.name not in address:
@@ -154,7 +154,7 @@ def given_in(address: Mapping[str, str], usual: DataclassInstance) -> dict[str, 
 
 
 def plain_path(file: str) -> str:
-    """Return a file's name as an argument that no command takes for an option.
+    """Return a file's name as an argument that cannot be mistaken for an option.
 
     Examples
     --------
@@ -165,5 +165,5 @@ def plain_path(file: str) -> str:
 
 
 def _text(value: float | str) -> str:
-    """Return a number with all its digits, and none that it does not need."""
+    """Return a number with all of its digits, but no superfluous ones."""
     return value if isinstance(value, str) else repr(value).removesuffix(".0")

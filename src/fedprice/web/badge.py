@@ -31,7 +31,7 @@ class Badge:
             ui.tooltip(VERIFIED).props("max-width=24rem")
 
     def show(self, checked: Checked) -> None:
-        """Show how far it is now."""
+        """Show how far it is verified now."""
         state = "verified" if checked.is_verified else "under way"
         state = "damaged" if checked.is_damaged else state
         self._text.set_text(str(checked))

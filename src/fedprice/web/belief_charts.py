@@ -1,4 +1,4 @@
-"""Charts of what is believed of costs and values, as ECharts options."""
+"""Charts of beliefs about costs and values, as ECharts options."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def quantiles_of(numbers: FloatArray, weight: FloatArray, shares: Sequence[float
 def distribution_chart(
     what: str, believed: Types | None, true: FloatArray | None
 ) -> dict[str, Any]:
-    """Draw what is believed of the cost or the value as a histogram with its quartiles.
+    """Draw the beliefs about the cost or the value as a histogram with its quartiles.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def distribution_chart(
     for place, (name, (numbers, weight)) in enumerate(known.items()):
         inside = np.minimum(((numbers - low) / (high - low) * BINS).astype(np.int64), BINS)
         share = np.bincount(np.maximum(inside, 0), weight, BINS + 1)[:BINS]
-        if np.any(numbers == high):  # the last bin has both of its ends
+        if np.any(numbers == high):  # the last bin includes both of its ends
             share[-1] += weight[numbers == high].sum()
         color = (COLORS[0], COLORS[5])["table" in name]
         data = [[short(x), short(100 * y)] for x, y in zip(edges, [*share, share[-1]], strict=True)]
@@ -100,7 +100,7 @@ def _marks(at: Mapping[str, float]) -> dict[str, Any]:
 
 
 def quartile_line(believed: Types | None, true: FloatArray | None) -> str:
-    """Return the quartiles of what is believed in a sentence, with the true median.
+    """Return a sentence with the quartiles of the beliefs, and the true median.
 
     >>> quartile_line(None, np.array([1.0, 2.0, 4.0]))
     'In the table the median is 2.'

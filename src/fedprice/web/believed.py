@@ -1,4 +1,4 @@
-"""`Believed`: clients under beliefs, and what the Beliefs page computes of them."""
+"""`Believed`: clients under beliefs, and what the Beliefs page computes for them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["DRAWS", "FEW", "Believed", "forms_to_compare", "tariff_frame"]
 
 DRAWS = 200  # populations over which postings are compared with full information
-FEW = 200  # clients up to which that is done without being asked
+FEW = 200  # up to this many clients, that is done without a request
 MOST = {"price": 2_000_000, "blocks": 20_000, "tariff": 20_000, "menu": 20_000}  # clients
 MOST_OTHERS, MOST_LIARS, MOST_COMPARED = 300, 400, 5_000
 MOST_BLOCKS = 8  # whose prices the table shows
@@ -46,7 +46,7 @@ MOST_BLOCKS = 8  # whose prices the table shows
 
 @dataclass(frozen=True, eq=False)
 class Believed:
-    """Clients, and the beliefs of a file that was dropped.
+    """Clients, and the beliefs in a file that was dropped.
 
     Attributes
     ----------
@@ -55,9 +55,9 @@ class Believed:
     name
         The name of their file; None for the example.
     file, file_name
-        The beliefs of a file, and its name, if one was dropped.
+        The beliefs in the file that was dropped, and its name, if there is one.
     calibration, calibration_name
-        Where α and the norms are from, if they were measured, and the name of that file.
+        Where α and the norms come from, if they were measured, and the name of that file.
     """
 
     clients: Clients
@@ -96,7 +96,7 @@ class Believed:
 
     @property
     def usual(self) -> PostAsked:
-        """What is asked for unless somebody asks for something else."""
+        """The default state of the page."""
         measured = self.calibration
         return PostAsked() if measured is None else PostAsked(alpha=measured.alpha)
 
@@ -118,7 +118,7 @@ class Believed:
         return found
 
     def distributions(self, asked: PostAsked) -> dict[str, tuple[dict[str, Any], str]]:
-        """Return what is believed of cost and value: a chart each, and its quartiles in words."""
+        """Return charts of the beliefs about cost and value, each with its quartiles in words."""
         alone = asked.marginals(self.clients, self.file)
         return {
             what: (
@@ -142,7 +142,7 @@ class Believed:
         try:
             with np.errstate(all="ignore"):
                 posted = asked.post(self.clients, self.file, cells)
-        except (ArithmeticError, IndexError) as error:  # a table of numbers beyond all measure
+        except (ArithmeticError, IndexError) as error:  # a table with numbers of extreme magnitudes
             raise precision_error("what to post") from error
         if np.isnan(posted.expected_loss + posted.spend_std):
             raise precision_error("what to post")
@@ -184,14 +184,14 @@ class Believed:
 
 
 def forms_to_compare(asked: PostAsked, *, values: bool) -> dict[str, PostAsked]:
-    """Return what is asked for in every form, by the name that it gets in the figure.
+    """Return the requested offer in every form, by its name in the figure.
 
     Parameters
     ----------
     asked
         What is asked for.
     values
-        Whether the clients' values are known, which a menu needs.
+        Whether the clients' values are known, as a menu requires.
     """
     plain = replace(asked, classes=0, risk=0.0)
     forms = {"one price per client": replace(plain, form="price")}
@@ -205,7 +205,7 @@ def forms_to_compare(asked: PostAsked, *, values: bool) -> dict[str, PostAsked]:
 
 
 def tariff_frame(posted: Posted) -> pl.DataFrame:
-    """Return the columns that the page's table shows: who, what is offered, what is expected."""
+    """Return the columns of the page's table: the client, its offer, and what is expected."""
     import polars as pl
 
     frame = posted.to_frame().with_columns(pl.Series("impact", posted.impact))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OutcomeCards", "PostedCards"]
 
-EXACT = 1e-9  # a gap that rounding alone explains
+EXACT = 1e-9  # a smaller gap is due to rounding alone
 
 
 class OutcomeCards:
@@ -55,7 +55,7 @@ class OutcomeCards:
         if slope:
             cards["multiplier"].show(f"−{number(100 * slope)} %", "of the expected loss")
         elif gap < 1:
-            cards["multiplier"].show("nothing", "everybody who matters joins every round")
+            cards["multiplier"].show("nothing", "every client with an impact joins every round")
         else:
             cards["multiplier"].show("–", "known for the equilibrium only")
         if gap < EXACT:
@@ -76,7 +76,7 @@ class PostedCards:
             self._cards = {name: Figure(name) for name in names}
 
     def show(self, posted: Posted, *, rough: bool) -> None:
-        """Show what is posted; roughly, while a control moves."""
+        """Show the offers; approximately while a control moves."""
         about, cards = "≈ " if rough else "", self._cards
         cards["expected loss"].show(
             f"{about}{number(posted.expected_loss)}", "above full participation"
@@ -98,7 +98,7 @@ class PostedCards:
         )
 
     def show_known(self, known: Information) -> None:
-        """Show how much worse it is than to know every cost and value."""
+        """Show how much worse this is than knowing every cost and value."""
         self._cards["full information"].show(
             f"{known.ratio:.2f} ×", f"95 %: {known.low:.2f} to {known.high:.2f}"
         )

@@ -26,7 +26,7 @@ class Chart:
     options
         As ECharts takes them.
     label
-        What the chart shows, for those who do not see it.
+        What the chart shows, for people who cannot see it.
     height
         In CSS units.
     """
@@ -36,7 +36,7 @@ class Chart:
         self.element.style(f"height: {height}").props(f'role=img aria-label="{label}"')
 
     def show(self, options: Mapping[str, Any]) -> None:
-        """Draw something else."""
+        """Draw other options."""
         self.element.options.clear()
         self.element.options.update(_themed(options))
         self.element.update()
@@ -57,7 +57,7 @@ class Chart:
 
 
 def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with the house's colours and type, and tooltips that hold no HTML."""
+    """Return options with the page's colours and type, and with tooltips that contain no HTML."""
     own: dict[str, Any] = json.loads(json.dumps(options))
     axes = {
         "axisLine": {"lineStyle": {"color": "#888"}},

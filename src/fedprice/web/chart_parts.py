@@ -45,7 +45,7 @@ def pairs(x: FloatArray, y: FloatArray) -> list[list[float | None]]:
 
 
 def axis(name: str, gap: int = 28, *, clean: bool = False, **more: Any) -> dict[str, Any]:
-    """Return an axis; a clean one does not label ends that are no round numbers."""
+    """Return an axis; a clean one labels its ends only if they are round numbers."""
     axis = {"type": "value", "name": name, "nameLocation": "middle", "nameGap": gap} | more
     label: dict[str, Any] = {"hideOverlap": True}
     if clean:
@@ -54,5 +54,5 @@ def axis(name: str, gap: int = 28, *, clean: bool = False, **more: Any) -> dict[
 
 
 def short(value: float) -> float | None:
-    """Return a number with as many digits as a chart can show; JSON has no infinite ones."""
+    """Return a number with as many digits as a chart can show; JSON has no infinite numbers."""
     return float(f"{float(value):.6g}") if math.isfinite(value) else None

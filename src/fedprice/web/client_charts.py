@@ -38,17 +38,17 @@ def earning_rows(
     Parameters
     ----------
     offer, conditions
-        What was offered. A period is taken as if the whole run were paid so.
+        The offer. A period's terms are treated as if they held for the whole run.
     cost, value, cost_exponent
         c, v and τ of the client, for the whole run.
     curve
-        Whether to return enough levels to draw, not those of a table.
+        Whether to return enough levels for a curve, rather than those of a table.
 
     Returns
     -------
     rows
         `level`, `payment`, `cost`, `absence` (the value that the client loses by being away) and
-        `utility`: the payment less the two.
+        `utility`: the payment minus the other two.
     best
         The level that suits the client best; it is among the rows.
     """
@@ -77,7 +77,7 @@ def earning_chart(
 ) -> dict[str, Any]:
     """Return a chart of what each level would earn; the best level is marked.
 
-    A menu is drawn as points: between them there is nothing to choose. While the cost is None, only
+    A menu is drawn as points: nothing between them can be chosen. While the cost is None, only
     the payment is drawn.
     """
     own = {"cost": cost or 1.0, "value": value, "cost_exponent": cost_exponent}
@@ -86,7 +86,7 @@ def earning_chart(
     if cost is None:
         shown = ["payment"]
     there = rows.row(by_predicate=pl.col("level") == best, named=True)
-    # What absence costs grows without bound as the level falls, so that it may leave the chart.
+    # The cost of absence grows without bound as the level falls, so it may leave the chart.
     seen = rows.select(name for name in shown if name in ("payment", "cost")).to_numpy().ravel()
     if cost is not None:
         seen = np.append(seen, [there["absence"], there["utility"]])
@@ -133,7 +133,7 @@ def _curve(rows: pl.DataFrame, name: str, menu: bool) -> dict[str, Any]:
 
 
 def _best(level: float, net: float) -> dict[str, Any]:
-    """Return the marks of the best level: a line, and a point on the curve of the net."""
+    """Return the marks of the best level: a line, and a point on the curve of the net gain."""
     label = {"formatter": f"best {level:.4g}", "position": "end", "distance": 4}
     return {
         "markLine": {
@@ -153,10 +153,10 @@ def balance_chart(entries: pl.DataFrame, unit: str) -> dict[str, Any]:
     Parameters
     ----------
     entries, unit
-        The entries of an account, and what its money is.
+        The entries of an account, and the unit of its money.
     """
     step = -(-entries.height // MOST_POINTS)
-    # The last balance is the one that counts.
+    # The last balance must not be thinned out.
     some = entries.reverse().gather_every(step).reverse() if step > 1 else entries
     balances = some["balance"].cast(float).to_list()
     return {

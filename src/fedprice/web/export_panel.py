@@ -1,4 +1,4 @@
-"""An export that is dropped on a page and verified there: what is in it, or what is wrong."""
+"""A panel that verifies an export dropped on it, and shows what is in it or what is wrong."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class ExportPanel:
     Parameters
     ----------
     client
-        Whose account to show; empty to let it be typed.
+        The client whose account is shown; empty to let the user type a name.
     """
 
     def __init__(self, client: str = "") -> None:
-        tip = "Trusts nobody: derives every coin, weight, payment and hash again"
+        tip = "Trusts nothing in the file: derives every coin, weight, payment and hash again"
         with panel("Verify an export", tip) as card:
             card.props("data-part=export")
             ui.label(
@@ -46,7 +46,7 @@ class ExportPanel:
                 self._head = ui.input("head that must be there (may be empty)")
                 for box in (self._client, self._head):
                     box.props("dense outlined autocomplete=off").classes("grow basis-60")
-            self._unsigned = ui.switch("Let money pass that moved without a signature (--unsigned)")
+            self._unsigned = ui.switch("Accept money that moved without a signature (--unsigned)")
             drop("Drop or choose an export (.jsonl)", ".jsonl", self._dropped, LARGEST_UPLOAD)
             self._problem = Problem()
             self._shown = ui.column().classes("w-full gap-3 mt-2")
@@ -100,10 +100,10 @@ def _draw_verified(name: str, books: Books, heads: list[str]) -> None:
             ui.label(f"Run {run_name} is not settled: {own.done:,} of {own.rounds:,} rounds.")
     if not heads:
         ui.label(
-            "An export that was cut short verifies, too: give the head that you kept."
+            "A truncated export verifies, too: to rule that out, give a head that you kept."
         ).classes("text-sm fp-muted")
     if heads:
-        ui.label(f"The {'head' if len(heads) == 1 else 'heads'} you gave: there.")
+        ui.label(f"The {'head' if len(heads) == 1 else 'heads'} you gave: found.")
     for what, text in (
         ("ledger", books.ledger),
         ("server's key", books.server or "none: NO SERVER SIGNED it"),
@@ -114,6 +114,6 @@ def _draw_verified(name: str, books: Books, heads: list[str]) -> None:
             ui.label(text).classes("fp-code min-w-0 grow").props(f'data-part="{what}"')
             copy_button("", text)
     ui.label(
-        "It shows who signed, not whose keys these are: compare the server's key with the one that "
-        "you know."
+        "This shows which keys signed, not whose keys they are: compare the server's key with the "
+        "one that you know."
     ).classes("text-sm fp-muted")

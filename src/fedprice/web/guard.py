@@ -1,17 +1,17 @@
 """`Guard`: the ASGI middleware that decides which requests reach the page and its API.
 
 A page on loopback can be reached by every program of the machine, and by every web page that its
-user has open. What those must not do is told apart by the headers that browsers set themselves:
+user has open. Headers that browsers set themselves show which requests to refuse:
 
 - `Host` must be what is served. A foreign name that resolves to this machine (DNS rebinding) is
   refused, on HTTP and on websockets.
 - `Origin` must be the same host wherever it is present, and `Sec-Fetch-Site` must not say that
-  another site asks, unless somebody merely follows a link.
-- On another address than loopback every request needs the token: as the cookie that
+  another site sent the request, unless a person merely follows a link.
+- On any address other than loopback, every request needs the token: as the cookie that
   `?token=…` sets once, or as `Authorization: Bearer …`.
 
-Bodies are bounded in size and time, requests in number. Every refusal is one line: as JSON below
-`/api`, as text elsewhere.
+The size and duration of bodies, and the number of requests, are limited. Every refusal is one line:
+as JSON below `/api`, as text elsewhere.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ HEADERS = {
 
 
 class GuardError(Exception):
-    """A request that does not pass: the status of the answer, and the line that says why."""
+    """A request is refused: the status of the answer, and the line that says why."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -79,12 +79,12 @@ class GuardError(Exception):
 
 
 def new_token() -> str:
-    """Return a token that nobody guesses."""
+    """Return a token that cannot be guessed."""
     return secrets.token_urlsafe(32)
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address is reached from this machine alone.
+    """Return whether an address can be reached only from this machine.
 
     Examples
     --------
@@ -101,7 +101,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True)
 class Request:
-    """What the guard reads of a request."""
+    """What the guard reads from a request."""
 
     method: str  # "" for a websocket
     path: str  # below the root path
@@ -121,7 +121,7 @@ class Request:
         return cls(scope.get("method", ""), path, query, headers)
 
     def header(self, name: str) -> str:
-        """Return a header that may be there once, or nothing."""
+        """Return a header that may occur once, or nothing."""
         given = self.headers.get(name, [])
         if len(given) > 1:
             raise GuardError(400, f"the header {name} must be given once; got {len(given)}.")
@@ -129,12 +129,12 @@ class Request:
 
     @property
     def is_api(self) -> bool:
-        """Whether a program asks, which reads JSON."""
+        """Whether the request comes from a program, which reads JSON."""
         return self.path == "/api" or self.path.startswith("/api/")
 
 
 class Guard:
-    """Lets only requests to what is served through to an ASGI app, from here or with a token.
+    """Pass only valid requests, from this machine or with the token, to an ASGI app.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class Guard:
         Further names under which browsers reach the page, such as behind a proxy: "HOST" or
         "HOST:PORT", as a browser shows it.
     token
-        What every request must bring; required if anything but loopback is served.
+        The secret that every request must carry; required unless only loopback is served.
     largest_body
         Bytes of a request's body.
     longest_wait
@@ -159,7 +159,7 @@ class Guard:
     >>> Guard(app, host="0.0.0.0", port=8080)
     Traceback (most recent call last):
     ...
-    fedprice.errors.InputError: serving 0.0.0.0 needs a token: anybody could read what is served.
+    fedprice.errors.InputError: serving 0.0.0.0 needs a token: anybody could read it without one.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class Guard:
         foreign = [name for name in hosts if not is_loopback(name)]
         if foreign and token is None:
             raise InputError(
-                f"serving {foreign[0]} needs a token: anybody could read what is served."
+                f"serving {foreign[0]} needs a token: anybody could read it without one."
             )
         if token is not None and not re.fullmatch(rf"[\w~.-]{{{LEAST_TOKEN},}}", token, re.ASCII):
             raise InputError(
@@ -199,7 +199,7 @@ class Guard:
         self.at_once = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or answer it with the reason why not."""
+        """Pass a request on, or answer with the reason for refusing it."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -251,7 +251,7 @@ class Guard:
             return True
         if not self.any_address:
             return False
-        # A numeric address cannot be somebody else's name for this machine.
+        # A numeric address cannot be a foreign name that resolves to this machine.
         address, _, port = name.rpartition(":")
         try:
             ipaddress.ip_address(address.strip("[]"))
@@ -260,14 +260,14 @@ class Guard:
         return port == str(self.port)
 
     def _check_origin(self, request: Request, host: str) -> None:
-        """Refuse what another site's page sends."""
+        """Refuse requests from pages of other sites."""
         if "origin" in request.headers:
             origin = request.header("origin")
             scheme, _, rest = origin.partition("://")
             default = {"http": "80", "https": "443"}.get(scheme)
             if default is None or _host(rest, default) != _host(host, default):
                 raise GuardError(403, f"requests from {origin!r:.100} are refused: another site.")
-        # In the window of a person; frames would let a page of another site keep this server busy.
+        # Only a person's own window: frames would let another site's page keep this server busy.
         follows_link = (
             request.method in READING
             and request.header("sec-fetch-mode") == "navigate"
@@ -292,12 +292,12 @@ class Guard:
         return secrets.compare_digest(text.encode("utf-8", "replace"), expected)
 
     def _has_token_in_query(self, request: Request) -> bool:
-        """Whether the address holds the token, which must not stay there."""
+        """Whether the address contains the token, from which it must then be removed."""
         names = {name for name, _ in _pairs(request.query)}
         return self.token is not None and request.method in READING and "token" in names
 
     async def _welcome(self, request: Request, scope: Scope, send: Send) -> None:
-        """Keep the token as a cookie, and send the browser to the address without it."""
+        """Store the token as a cookie, and redirect the browser to the address without it."""
         rest = urlencode([(n, value) for n, value in _pairs(request.query) if n != "token"])
         root = scope.get("root_path", "")
         # One slash at the front: two would lead to another host.
@@ -309,7 +309,7 @@ class Guard:
         await _answer(303, headers, b"", send)
 
     async def _pass(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the app, its body bounded, its answer with our headers."""
+        """Run the app with a limited body, and add our headers to its answer."""
         left, complete, started, refused = self.largest_body, False, False, False
 
         async def bounded() -> Message:
@@ -350,11 +350,11 @@ class Guard:
         except asyncio.CancelledError:
             if started or scope["type"] != "http":
                 raise
-            # Otherwise everybody who sends something when the server ends is a traceback.
-            ending = GuardError(503, "the server is about to end.")
+            # Otherwise every request that is under way at shutdown would leave a traceback.
+            ending = GuardError(503, "the server is shutting down.")
             await _refuse(request, ending, scope, receive, send)
         except Exception:
-            if not refused:  # what the app makes of a request that was cut short is no news
+            if not refused:  # errors of the app about a truncated request are expected
                 raise
 
     def _too_large(self) -> GuardError:
@@ -362,12 +362,12 @@ class Guard:
 
 
 def _bracketed(host: str) -> str:
-    """Return an address as it stands in a URL."""
+    """Return an address as it is written in a URL."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def _host(text: str, default: str = "80") -> str:
-    """Return HOST or HOST:PORT in the one form in which they are compared.
+    """Return HOST or HOST:PORT in the normal form in which they are compared.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What not knowing costs under each form, compared when somebody asks for it."""
+"""The cost of not knowing under each form, compared on request."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 
 __all__ = ["InformationPanel"]
 
-CHANGED = "Something has changed: compare again. Takes some seconds."
+CHANGED = "The settings have changed: compare again. This takes some seconds."
 
 
 class InformationPanel:
-    """Bars of the forms, which take seconds and never block.
+    """Bars that compare the forms; computing them takes seconds, but never blocks the page.
 
     Parameters
     ----------
     problem
-        Where to say what goes wrong.
+        Where errors are shown.
     current
-        Returns what is asked for now, and of whom.
+        Returns the current settings and clients.
     """
 
     def __init__(self, problem: Problem, current: Callable[[], tuple[PostAsked, Believed]]) -> None:
         self._problem, self._current, self._comparing = problem, current, False
-        with panel("What not knowing costs", f"Each form of tariff against prices that know every "
-                   f"cost and value, over {DRAWS} draws from the beliefs. Lines are 95 % "
+        with panel("What not knowing costs", f"Each form of tariff against a server that knows "
+                   f"every cost and value, over {DRAWS} draws from the beliefs. Lines are 95 % "
                    "intervals."):  # fmt: skip
             with ui.row().classes("items-center gap-3"):
                 self._button = ui.button("Compare the forms", on_click=self._compare).props(
                     "outline dense no-caps padding='4px 12px'"
                 )
-                self._said = ui.label("Takes some seconds.").classes("text-sm fp-muted")
+                self._said = ui.label("This takes some seconds.").classes("text-sm fp-muted")
             self._chart = Chart({}, "expected loss relative to full information", "0px")
 
     def is_stale(self) -> None:
-        """Say that a comparison of forms belongs to other settings."""
+        """Say that the comparison was made for other settings."""
         if not self._comparing and self._chart.element.options.get("series"):
             self._chart.show({})
             self._chart.element.style("height: 0px")

@@ -47,7 +47,7 @@ PAGES = {
     "Client": "/client",
     "Results": "/results",
 }
-DARK_COOKIE = "fedprice-dark"  # the only thing that a browser keeps
+DARK_COOKIE = "fedprice-dark"  # the only thing that is stored in the browser
 _DARK = {"dark": True, "light": False}
 _NEXT = {None: "dark", True: "light", False: "auto"}
 _ICONS = {None: "brightness_auto", True: "dark_mode", False: "light_mode"}
@@ -57,7 +57,7 @@ _STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
 
 @contextmanager
 def frame(current: str) -> Iterator[None]:
-    """Draw what all pages have around them; `current` is the name of this one."""
+    """Draw the frame that all pages share; `current` is the name of this page."""
     ui.page_title(f"{current} · fedprice")
     ui.add_css(_STYLE)
     ui.colors(primary=COLORS[0], secondary="#5b6675", negative="#b3261e", positive="#00785a")
@@ -93,7 +93,7 @@ def _dark_switch(dark: ui.dark_mode) -> None:
     button = ui.button(on_click=change).props(
         f'flat round dense icon={_ICONS[dark.value]} color=secondary aria-label="Light or dark"'
     )
-    button.tooltip("Light, dark, or as the system is set")
+    button.tooltip("Light, dark, or the system's setting")
 
 
 def _redraw_charts() -> None:
@@ -104,7 +104,7 @@ def _redraw_charts() -> None:
 
 @contextmanager
 def panel(title: str, tip: str = "", classes: str = "") -> Iterator[ui.element]:
-    """Draw a titled card around what is made inside."""
+    """Draw a titled card around the elements that are created inside."""
     with ui.element("section").classes(f"fp-panel w-full {classes}") as card:
         if title:
             label = ui.label(title).classes("font-semibold mb-1")
@@ -114,9 +114,9 @@ def panel(title: str, tip: str = "", classes: str = "") -> Iterator[ui.element]:
 
 
 def sides() -> ui.element:
-    """Return what has two columns, controls and results; one below the other if it is narrow.
+    """Return a grid of two columns, controls and results, which are stacked on a narrow screen.
 
-    There, what is classed `fp-first` and `fp-second` stands above all else.
+    There, elements with the classes `fp-first` and `fp-second` come before all others.
     """
     return ui.element("div").classes(
         "fp-sides w-full grid gap-3 grid-cols-1 lg:grid-cols-[300px_1fr]"
@@ -124,42 +124,42 @@ def sides() -> ui.element:
 
 
 def measured_line(calibration: Calibration) -> str:
-    """Return what is known of a measured α."""
+    """Return a line about a measured α and its interval."""
     low, high = map(number, calibration.interval)
     return f"α = {number(calibration.alpha)} as measured, 95 % from {low} to {high}"
 
 
 def term(word: str, text: str | None = None) -> ui.label:
-    """Write a word of the trade with its explanation as a tooltip."""
+    """Write a technical term with its explanation as a tooltip."""
     return explain(ui.label(text or word), WORDS[word])
 
 
 def explain(label: ui.label, text: str) -> ui.label:
-    """Explain a label to whoever points at it or comes to it with the Tab key."""
+    """Explain a label when the mouse or the Tab key reaches it."""
     label.classes("fp-term inline-block").props("tabindex=0")
     with label:
         ui.tooltip(text).props("max-width=20rem")
-    # Quasar's tooltips know the mouse only.
+    # Quasar's tooltips react to the mouse only.
     for event, like in (("focus", "mouseenter"), ("blur", "mouseleave")):
         label.on(event, js_handler=f"event => event.target.dispatchEvent(new MouseEvent('{like}'))")
     return label
 
 
 class Dial:
-    """A number that one drags or types.
+    """A number that is dragged or typed.
 
     Parameters
     ----------
     word
-        What it is, one of `WORDS`.
+        What the number is, one of `WORDS`.
     value
-        What it is at first.
+        Its initial value.
     ends, step
-        Between which numbers one drags; what is typed may lie outside.
+        The range and the steps of the slider; a typed number may lie outside.
     on_change
         Called with a new number.
     text
-        How the word is written, if otherwise.
+        The label, if it differs from the word.
     """
 
     def __init__(
@@ -191,13 +191,13 @@ class Dial:
         self._on_change(given)
 
     def set(self, value: float) -> None:
-        """Show another number, without a call."""
+        """Show another number without calling `on_change`."""
         self._quiet = True
         self._slider.value = self._box.value = value
         self._quiet = False
 
     def set_ends(self, low: float, high: float, step: float) -> None:
-        """Let it be dragged between other numbers."""
+        """Change the range of the slider."""
         self._slider.props.update({"min": low, "max": high, "step": step})
         self._slider.update()
 
@@ -235,7 +235,7 @@ class Figure:
 
 
 def empty(text: str, command: str | None = None) -> None:
-    """Say why there is nothing to see, and what to do about it."""
+    """Say why there is nothing to show, and what to do about it."""
     with ui.column().classes("fp-panel w-full items-start gap-2"):
         ui.label(text)
         if command is not None:
@@ -267,7 +267,7 @@ def save_button(text: str, handler: Callable[[], Awaitable[None]]) -> ui.button:
 
 
 class Problem:
-    """One clear line about what went wrong, on top of a page, until it is closed or mended."""
+    """One line about what went wrong, at the top of a page until it is closed or resolved."""
 
     def __init__(self) -> None:
         with (
@@ -294,14 +294,14 @@ class Problem:
 
 @contextmanager
 def explained(problem: Problem, current: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Show what goes wrong inside as one line, and go on.
+    """Show an error that is raised inside as one line, and continue.
 
     Parameters
     ----------
     problem
-        Where to show it; cleared if nothing goes wrong.
+        Where to show it; cleared if there is no error.
     current
-        Returns whether anybody still wants to know: something else may have been asked for by then.
+        Returns whether the error is still relevant: the settings may have changed since.
     """
     line = ""
     try:
@@ -337,7 +337,7 @@ def address() -> dict[str, str]:
 
 
 def absent_file(field: str = "file") -> str:
-    """Return what to say of a file that was dropped where this link was made; "" if none was."""
+    """Return a notice about the file that was dropped where this link was made; "" without one."""
     name = address().get(field, "")
     return name and (
         f"This link was made with the file {name[:100]}, which is not part of it. Drop that file "
@@ -346,6 +346,6 @@ def absent_file(field: str = "file") -> str:
 
 
 def set_address(state: Mapping[str, str]) -> None:
-    """Let the address hold this state, without loading the page again."""
+    """Put this state into the address without reloading the page."""
     text = json.dumps("?" + urlencode(state) if state else "")
     ui.run_javascript(f"history.replaceState({{}}, '', location.pathname + {text})")

@@ -1,4 +1,4 @@
-"""`Newest`: work that follows what people do, without falling behind."""
+"""`Newest`: work that keeps up with a user's actions by skipping outdated requests."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["Newest"]
 
 
 class Newest:
-    """Work that is done once at a time, and once more if it was asked for meanwhile.
+    """Work that runs one call at a time, and once more if it was requested meanwhile.
 
     Parameters
     ----------
     work
-        What to do; it may look at `wanted`, whether it will be done again, and leave things out.
+        What to do; it may skip parts if `wanted` says that it will run again.
     """
 
     def __init__(self, work: Callable[[], Awaitable[None]]) -> None:
         self._work, self.wanted, self._busy = work, False, False
 
     async def __call__(self) -> None:
-        """Do it now, or as soon as it is done."""
+        """Run it now, or again as soon as the current call has finished."""
         self.wanted = True
         if self._busy:
             return

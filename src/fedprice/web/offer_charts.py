@@ -1,4 +1,4 @@
-"""Charts of what is posted: prices, levels, tariffs, and why a price is what it is."""
+"""Charts of posted offers: prices, levels, tariffs, and why a price is what it is."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ __all__ = [
     "worth_chart",
 ]
 
-SHOWN = (1.0, 0.75, 0.5, 0.0)  # the clients whose tariffs are drawn at first, by impact
+SHOWN = (1.0, 0.75, 0.5, 0.0)  # quantiles of impact: the clients whose tariffs are drawn at first
 MOST_TYPED = 8  # blocks up to which the answers of all types are computed
 
 
 def offer_charts(posted: Posted, chosen: Sequence[str], one: str) -> dict[str, dict[str, Any]]:
-    """Return all charts of an offer, by name; those of the hull of a client where it has one.
+    """Return all charts of an offer by name, including those of one client's hull if it has one.
 
     Parameters
     ----------
     posted
-        What is posted.
+        The posted offers.
     chosen
         The clients whose tariffs are drawn.
     one
@@ -64,7 +64,7 @@ def some_clients(posted: Posted) -> list[str]:
     order = np.argsort(posted.impact, kind="stable")
     order = order[posted.impact[order] > 0]
     some = order[[round(share * (order.size - 1)) for share in SHOWN]]
-    ids = posted.clients.ids  # made anew each time, if clients are numbered
+    ids = posted.clients.ids  # computed on each access if clients are numbered
     return [str(ids[n]) for n in dict.fromkeys(some.tolist())]
 
 
@@ -159,7 +159,7 @@ def marginal_chart(posted: Posted, chosen: Sequence[str]) -> dict[str, Any]:
 
 
 def _rows(posted: Posted, chosen: Sequence[str]) -> list[tuple[str, int, str]]:
-    """Return the chosen clients that there are, with their row and colour."""
+    """Return the chosen clients that exist, with their row and colour."""
     colors = colors_of(chosen)
     place = np.flatnonzero(np.isin(posted.clients.ids, list(chosen))).tolist()
     found = dict(zip(posted.clients.ids[place].tolist(), place, strict=True))
@@ -204,7 +204,7 @@ def hull_chart(hull: Hull) -> dict[str, Any]:
 
 
 def worth_chart(hull: Hull) -> dict[str, Any]:
-    """Draw what a client's price minimises: expected loss and what its payment could buy."""
+    """Draw what a client's price minimises: the expected loss plus the worth of its payment."""
     inside = _inside(hull)
     price = hull.price[inside]
     worth = (hull.loss + hull.multiplier * hull.spend)[inside]
@@ -229,7 +229,7 @@ def _inside(hull: Hull) -> Any:
 
 
 def _word(hull: Hull) -> str:
-    return "posted" if len(hull.posted) == 1 else "drawn by lot"
+    return "posted" if len(hull.posted) == 1 else "drawn at random"
 
 
 def _two_lines(

@@ -1,4 +1,4 @@
-"""An offer as a curve: what each level would earn a client that types in its cost and value."""
+"""An offer as a curve: what each level would earn a client that enters its cost and value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["OfferPanel"]
 KEPT_HERE = (
     "What you type is used to draw this page and forgotten with it: it is not in the address, not "
     "stored and not logged. It does reach the program that serves the page, so run `fedprice "
-    "serve` on a machine of your own."
+    "serve` on your own machine."
 )
 _COLUMNS = {"level": "level", "payment": "payment", "cost": "cost", "absence": "absence",
             "utility": "net"}  # fmt: skip
@@ -78,7 +78,7 @@ class OfferPanel:
                 self._figures = {
                     "best level": Figure("best level", tip="The level with the largest net"),
                     "payment": Figure("payment there", conditions.unit),
-                    "net": Figure("net there", conditions.unit, "Payment less cost and absence"),
+                    "net": Figure("net there", conditions.unit, "Payment minus cost and absence"),
                 }
             self._chart = Chart(earning_chart(offer, conditions, cost=None), _ALT, "340px")
             if offer.menu:
@@ -117,8 +117,8 @@ class OfferPanel:
             side = "you pay the server" if there["payment"] < 0 else "the server pays you"
             self._figures["payment"].show(number(there["payment"]), side)
             good = "worth accepting" if there["utility"] > 0 else "no level covers your cost"
-            if there["absence"]:  # staying away has its price, too
-                good = "the most that any level leaves you"
+            if there["absence"]:  # staying away has a cost, too
+                good = "the best that any level gives you"
             self._figures["net"].show(number(there["utility"]), good)
             self._table.rows = [
                 {name: f"{row[name]:,.3g}" for name in _COLUMNS}

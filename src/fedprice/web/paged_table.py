@@ -27,16 +27,16 @@ _HEAD = (
 
 
 class PagedTable:
-    """A table of which a browser sees one page at a time.
+    """A table of which a browser receives one page at a time.
 
     Parameters
     ----------
     key
-        The column whose text tells rows apart, and in which a search looks.
+        The column whose text identifies rows, and which a search looks through.
     sort
-        The column that it is sorted by at first, the largest first.
+        The column that it is initially sorted by, in descending order.
     labels
-        How columns are called, if otherwise than by their names.
+        The labels of columns, where they differ from the names.
     more
         Returns further fields of a row, which no column shows, such as an address.
     """
@@ -79,7 +79,7 @@ class PagedTable:
         self.redraw()
 
     def redraw(self) -> None:
-        """Show the page of the rows that is looked at."""
+        """Show the current page of the rows."""
         if self._frame is None:
             self.element.rows = []
             return
@@ -103,7 +103,7 @@ class PagedTable:
         return {"name": name, "label": label, "field": name, "sortable": True, "align": side}
 
     def turn_to(self, row: int) -> None:
-        """Show the page that has a row of the frame, whatever was searched for."""
+        """Show the page that contains a row of the frame, and clear any search."""
         if self._frame is None:
             return
         own, self._search = self.element.pagination, ""
@@ -124,7 +124,7 @@ class PagedTable:
 
 
 def explain_heads(table: ui.table, columns: Iterable[str]) -> None:
-    """Explain the heads of columns, which are words, when somebody points at them."""
+    """Explain column headers that are in `WORDS` by tooltips."""
     for name in columns:
         tip = f'<q-tooltip max-width="20rem">{html.escape(WORDS[name])}</q-tooltip>'
         table.add_slot(
@@ -134,5 +134,5 @@ def explain_heads(table: ui.table, columns: Iterable[str]) -> None:
 
 
 def sort_by_keys(table: ui.table) -> None:
-    """Let the heads of columns be reached by Tab and sorted by Enter."""
+    """Make column headers reachable by Tab and sortable by Enter."""
     table.add_slot("header-cell", _HEAD.format(inside=_LABEL))

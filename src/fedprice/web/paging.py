@@ -22,7 +22,7 @@ def page_of(
     search: str = "",
     text: str = "client_id",
 ) -> tuple[pl.DataFrame, int]:
-    """Return some rows of a table and how many there are in all, after searching.
+    """Return some rows of a table, and the total number of rows that match a search.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def page_of(
     sort, descending
         The column to sort by; ties and rows without one stay in the order of the table.
     search
-        Keep rows whose column `text` has this in it, whatever the case of letters.
+        Keep rows whose column `text` contains this, ignoring case.
     text
         The column that is searched.
 
@@ -52,7 +52,7 @@ def page_of(
         frame = frame.filter(found)
     total = frame.height
     if sort in frame.columns and sort is not None:
-        # Only as many rows are put in order as are looked at.
+        # Only the rows of this page are gathered from the table, not all of them.
         order = frame[sort].arg_sort(descending=descending, nulls_last=True)
         return frame[order[first : first + count]], total
     return frame[first : first + count], total

@@ -1,4 +1,4 @@
-"""`PostAsked`: what the Beliefs page is asked for, in its address, as a command and as Python."""
+"""`PostAsked`: the state of the Beliefs page: as an address, as a command and as Python."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ __all__ = ["BELIEFS_FILE", "BLOCKS", "ROUGH_CELLS", "SOURCES", "PostAsked"]
 SOURCES = ("exponential", "lognormal", "ranges", "file", "others")
 BLOCKS = (2, 4, 8)
 ROUGH_CELLS = 8  # of a distribution while a control moves: 64 types instead of 1,024
-LARGEST = 1e9  # number of any kind that a page is asked for
+LARGEST = 1e9  # the largest number of any kind that a page accepts
 FINE_CELLS = 2048  # of one distribution that is drawn
-BELIEFS_FILE = "beliefs.csv"  # what beliefs are called in commands that have to read them
+BELIEFS_FILE = "beliefs.csv"  # the name of the file of beliefs in commands that need one
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class PostAsked:
     cost_low, cost_high, value_low, value_high
         The ends of ranges.
     form, blocks, classes, risk
-        As `post` takes them; `classes` and `risk` are 0 where none is asked for, and belong to the
-        form "price", as `blocks` does to "blocks".
+        As `post` takes them; `classes` and `risk` are 0 for none, and belong to the form "price",
+        as `blocks` does to "blocks".
     budget, rounds, alpha, exponent
         As `fedprice post` takes them.
 
@@ -99,16 +99,16 @@ class PostAsked:
             raise InputError(f"there is no form {self.form!r}. {nearest(self.form, FORMS)}")
         if self.form == "menu" and self.beliefs == "others":
             raise InputError(
-                "a menu cannot be made from the other clients' types: believe in a distribution, "
-                "or choose another form."
+                "a menu cannot be made from the other clients' types: choose a distribution, "
+                "or another form."
             )
 
     def changed(self, address: Mapping[str, str]) -> Self:
-        """Return what an address asks for; what it does not say is as it is here."""
+        """Return this state with the changes that an address gives."""
         return replace(self, **given_in(address, self))
 
     def address(self, usual: Self) -> dict[str, str]:
-        """Return the state as it stands in an address: what differs from what is usual."""
+        """Return the state as parameters of an address: fields that differ from the defaults."""
         own, given = asdict(self), asdict(usual)
         return {name: _text(value) for name, value in own.items() if value != given[name]}
 
@@ -138,14 +138,14 @@ class PostAsked:
             return Beliefs.leave_one_out(clients, unseen=self.form != "price")
         if file is None:
             raise InputError(
-                "drop a file of beliefs with the columns cost, value and probability, or believe "
-                "in a distribution."
+                "drop a file of beliefs with the columns cost, value and probability, or choose "
+                "a distribution."
             )
         return file
 
     @property
     def _value(self) -> float:
-        """The mean value that is believed in; a menu takes values from the clients."""
+        """The believed mean value; a menu takes values from the clients."""
         return 0.0 if self.form == "menu" else self.value
 
     def bound(self) -> Bound:
@@ -153,7 +153,7 @@ class PostAsked:
         return Bound(alpha=self.alpha, rounds=self.rounds)
 
     def _how(self) -> dict[str, Any]:
-        """Return what goes with the form, by the names of `post`."""
+        """Return the options of the form, by their names in `post`."""
         if self.form == "blocks":
             return {"blocks": self.blocks}
         if self.form != "price" or self.beliefs == "others":
@@ -162,7 +162,7 @@ class PostAsked:
         return {name: value for name, value in given.items() if value}
 
     def post(self, clients: Clients, file: Beliefs | None = None, cells: int = CELLS) -> Posted:
-        """Return what to post; with fewer cells than usual, roughly."""
+        """Return what to post; approximately, with fewer cells than usual."""
         settings: dict[str, Any] = {
             "bound": self.bound(), "budget": self.budget, "form": self.form,
             "cost_exponent": self.exponent,
@@ -173,10 +173,10 @@ class PostAsked:
         return post(clients, self.beliefs_about(clients, file, cells), **settings)
 
     def marginals(self, clients: Clients, file: Beliefs | None = None) -> dict[str, Types | None]:
-        """Return what is believed of the cost and of the value alone, fine enough to be drawn.
+        """Return the beliefs about cost alone and about value alone, fine enough to be drawn.
 
-        Each is given as the costs of types without value. Of the values there is nothing to draw
-        for a menu, which takes them from the clients.
+        Each is given as the costs of types without value. A menu takes values from the clients, so
+        that there are no beliefs about them to draw.
         """
         if self.drawn_from:
             return {"cost": self._alone("cost"), "value": self._alone("value")}
@@ -205,7 +205,7 @@ class PostAsked:
         return one.types[""]
 
     def needs_file(self) -> bool:
-        """Tell whether the command has to read the beliefs from a file."""
+        """Return whether the command has to read the beliefs from a file."""
         return self.beliefs in ("lognormal", "ranges", "file")
 
     def command(
@@ -218,9 +218,9 @@ class PostAsked:
         clients
             The name of their file.
         beliefs
-            That of a file of beliefs, where the command line knows no such distribution.
+            The name of a file of beliefs, where the command line has no option for them.
         calibration
-            That of the calibration that α and the norms are from, if they were measured.
+            The name of the calibration with α and the norms, if they were measured.
         """
         parts = ["fedprice", "post", plain_path(clients), "--beliefs"]
         parts.append(plain_path(beliefs) if self.needs_file() else self.beliefs)
@@ -254,10 +254,10 @@ class PostAsked:
         clients
             The name of the clients' file; None for the example.
         beliefs
-            That of a file of beliefs, if one was dropped.
+            The name of the file of beliefs, if one was dropped.
         calibration, known
-            The name of the calibration that α and the norms are from, if they were measured, and
-            which of cost and value the clients' file then has.
+            The name of the calibration with α and the norms, if they were measured, and which of
+            cost and value the clients' file then has.
         """
         types = "" if self.beliefs == "others" else ", types=False"
         whom = "fp.population()" if clients is None else f"fp.Clients.read({clients!r}{types})"
@@ -302,5 +302,5 @@ def _sure(numbers: FloatArray) -> Types:
 
 
 def _text(value: float | str) -> str:
-    """Return a number with all its digits, and none that it does not need."""
+    """Return a number with all of its digits, but no superfluous ones."""
     return value if isinstance(value, str) else repr(value).removesuffix(".0")

@@ -54,14 +54,14 @@ OF_SOURCE = {
 
 
 class PostControls:
-    """Controls, of which those are seen that go with the beliefs and the form.
+    """Controls; only those that apply to the beliefs and the form are visible.
 
     Parameters
     ----------
     asked, believed
-        What is asked for at first, and of whom.
+        The initial settings and clients.
     ask
-        Called with the fields that somebody changes.
+        Called with the fields that the user changes.
     on_file
         Called with the upload of a file of beliefs, which is reset by `dropped`.
     """
@@ -141,7 +141,7 @@ class PostControls:
             )  # fmt: skip
 
     def show(self, asked: PostAsked, own: Believed) -> None:
-        """Show the controls that go with the beliefs and the form."""
+        """Show the controls that apply to the beliefs and the form."""
         shown = set(OF_SOURCE[asked.beliefs])
         if asked.form == "menu":
             shown -= {"value", "value_low", "value_high"}

@@ -1,4 +1,4 @@
-"""What is posted, drawn: all clients, the tariffs of some, and why one price is what it is."""
+"""Charts of the posted offers: all clients, some tariffs, and why one price is what it is."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MOST_SHOWN = 8  # clients whose tariffs are drawn
 
 
 class PostedPanel:
-    """Charts of what is posted.
+    """Charts of the posted offers.
 
     Parameters
     ----------
     soon
-        Calls a function with arguments, beside the event loop if that takes a while.
+        Calls a function with arguments, in a thread if that takes a while.
     on_choice
         Called when other clients are chosen.
     chosen
-        The clients whose tariffs are drawn at first; none draws those of a few.
+        The clients whose tariffs are drawn at first; if empty, those of a few are.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class PostedPanel:
         with ui.element("div").classes(PAIRS):
             with panel("Offer over impact", "Each point is a client; click it to draw its tariff."):
                 self._chart("price", "price over impact, one point per client")
-            with panel("Level over impact", "The mean over the types that are believed in; lines "
-                       "reach from their 10 % to their 90 % quantile."):  # fmt: skip
+            with panel("Level over impact", "The mean over the believed types; lines reach "
+                       "from their 10 % to their 90 % quantile."):  # fmt: skip
                 self._chart("level", "expected level over impact")
         for name in ("price", "level"):
             self._charts[name].on_point(self.choose)
@@ -71,7 +71,7 @@ class PostedPanel:
         self._charts[name] = Chart({}, label, "270px")
 
     def choose(self, name: str) -> None:
-        """Draw the tariff of a client, or no longer."""
+        """Start or stop drawing the tariff of a client."""
         if self._posted is None or name not in self._posted.clients.ids:
             return
         shown = self._shown(self._posted)
@@ -87,7 +87,7 @@ class PostedPanel:
         return self.chosen or some_clients(posted)
 
     async def show(self, posted: Posted, *, rough: bool = False) -> None:
-        """Draw all clients and the tariffs of those chosen; the hull when a control rests."""
+        """Draw all clients and the tariffs of those chosen, and the hull once controls rest."""
         self._posted = posted
         chosen = self._shown(posted)
         one = chosen[-1] if self.chosen else chosen[0] if chosen else ""

@@ -1,4 +1,4 @@
-"""`Priced`: clients and all that the Price page shows of them, computed once where it can be."""
+"""`Priced`: clients and all that the Price page shows of them, cached where possible."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 
 __all__ = ["MANY", "SOME", "Priced"]
 
-SOME = 500  # clients from which on work is left to a thread, so that other tabs go on
-MANY = 20_000  # clients from which on curves follow later
+SOME = 500  # from this many clients on, work is done in a thread, so that it blocks no tab
+MANY = 20_000  # from this many clients on, curves follow later
 POINTS, FEW_POINTS = 61, 13  # of a frontier
 
 
 @dataclass(frozen=True, eq=False)
 class Priced:
-    """Clients under what is asked for.
+    """Clients, and what the page computes for them.
 
     Attributes
     ----------
     clients
         As they were given.
     name
-        The file that they are from, or None for the example.
+        The file that they come from, or None for the example.
     calibration, calibration_name
-        Where α and the norms are from, if they were measured, and the name of that file.
+        Where α and the norms come from, if they were measured, and the name of that file.
     """
 
     clients: Clients
@@ -81,13 +81,13 @@ class Priced:
 
     @property
     def usual(self) -> Asked:
-        """What is asked for unless somebody asks for something else."""
+        """The default state of the page."""
         second = "" if len(self.clients) > MANY else Asked.against  # which takes seconds for many
         largest = 0.0 if self.calibration is None else LARGEST_WEIGHT
         return Asked(max_weight=largest, against=second)
 
     def game(self, asked: Asked) -> Game:
-        """Return the game that is asked for."""
+        """Return the game for a state of the page."""
         measured, clients = self.calibration, self.clients
         bound = (
             Bound(asked.alpha, asked.rounds) if measured is None else measured.bound(asked.rounds)
@@ -107,7 +107,7 @@ class Priced:
         return {name: row for row, name in enumerate(self.clients.ids.tolist())}
 
     def outcome(self, asked: Asked) -> Outcome:
-        """Return the prices that are asked for; numbers that overflow are not logged."""
+        """Return the prices for a state of the page; numbers that overflow are not logged."""
         with np.errstate(all="ignore"):
             return solve(self.game(asked), asked.scheme)
 
@@ -126,7 +126,7 @@ class Priced:
                                        *series)  # fmt: skip
 
     def ends(self, asked: Asked) -> tuple[float, float]:
-        """Return the budgets between which it is worth to look."""
+        """Return the range of budgets that is worth showing."""
         return budget_range(self.game(asked))
 
     def frontier(self, asked: Asked, ends: tuple[float, float]) -> list[tuple[float, float]]:

@@ -37,7 +37,7 @@ _GRID = {"left": 62, "right": 20, "top": 36, "bottom": 46}
 def thinned(clients: Clients) -> IntArray:
     """Return the rows to draw: all, or the extremes and every k-th by impact.
 
-    They do not depend on prices: points move while one drags, and none appears from nowhere.
+    They do not depend on prices: points move while a control is dragged, but none appears.
     """
     count = len(clients)
     if count <= MOST_POINTS:
@@ -135,10 +135,10 @@ def level_chart(outcome: Outcome, rows: IntArray, selected: Collection[int] = ()
 
 
 def budget_range(game: Game) -> tuple[float, float]:
-    """Return budgets between which it is worth to look, in round numbers.
+    """Return the range of budgets that is worth showing, in round numbers.
 
-    The upper end is a share of what everybody in every round would cost; the budget of the game is
-    always within.
+    The upper end is a share of what full participation would cost; the budget of the game always
+    lies within.
     """
     clients, tau = game.clients, game.cost_exponent
     with np.errstate(all="ignore"):  # what overflows is refused
@@ -146,7 +146,7 @@ def budget_range(game: Game) -> tuple[float, float]:
         worth = clients.value * game.impact / clients.level_max
         full = float(np.maximum(cost - worth, 0.1 * cost).sum())
     if not np.isfinite(full):
-        raise precision_error("what everybody in every round would cost")
+        raise precision_error("the cost of full participation")
     step = budget_step(0.3 * full)
     high = step * np.ceil(max(0.3 * full, game.budget) / step)
     low = step * np.floor(min(-0.03 * full, game.budget) / step)
@@ -197,7 +197,7 @@ def frontier_chart(
     return {
         "grid": {"left": 74, "right": 24, "top": 30, "bottom": 78},
         "tooltip": {"trigger": "none"},
-        "axisPointer": {"triggerOn": "none"},  # the handle moves it, and not every passing mouse
+        "axisPointer": {"triggerOn": "none"},  # only the handle moves it, not the mouse
         "xAxis": {
             "type": "value",
             "name": "budget, money",

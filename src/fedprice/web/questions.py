@@ -1,4 +1,4 @@
-"""What the API is asked, as strict JSON: fields, tables of clients, and one line about mistakes."""
+"""Requests to the API as strict JSON: fields, tables of clients, and one line about mistakes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
     "table_of",
 ]
 
-# What takes seconds on one core; `fedprice price` and its like have no such bounds.
+# Limits on what takes seconds on one core; the command line has no such limits.
 MOST_CLIENTS = {"price": 100_000, "compare": 100_000, "frontier": 100_000, "post": 2_000}
 MOST_CLIENTS |= {"lies": 2_000, "beliefs": 20_000}
 MOST_BUDGETS = 1_000
-MOST_BELIEFS = 20  # that differ, for tariffs, each of which takes a second
+MOST_BELIEFS = 20  # different beliefs for tariffs, each of which takes a second
 MOST_POINTS = 10_000_000  # clients × budgets of a frontier
 LONGEST_LINE = 1000  # characters of an error
 # Others read a file of Python, or take minutes for the same prices.
@@ -84,7 +84,7 @@ class PriceQuestion(GameQuestion):
 
     scheme: Scheme = "equilibrium"
     outside: Literal["free", "stay", "nothing"] | None = Field(
-        None, description="Offer prices that no client refuses; what one that refuses has."
+        None, description="Offer prices that no client refuses; this is what refusing leaves it."
     )
     outside_losses: Table = Field(
         None, description="client_id and without (for stay) or own (for nothing)."
@@ -108,9 +108,9 @@ class FrontierQuestion(ClientsQuestion):
 class LiesQuestion(GameQuestion):
     """What `fedprice lies` takes."""
 
-    factor: float = Field(2.0, description="Reported costs lie within cost / ρ and cost · ρ.")
+    factor: float = Field(2.0, description="Reported costs range from cost / ρ to cost · ρ.")
     free_response: bool = Field(
-        False, description="A liar joins as often as suits it at the price of its report."
+        False, description="A liar chooses its best level at the price that its report leads to."
     )
 
 
@@ -166,7 +166,7 @@ def parsed(body: bytes, question: type[Asked]) -> Asked:
             parse_int=_whole,
         )
         if re.search(rb"\\u[dD][89a-fA-F]", body):
-            json.dumps(content, ensure_ascii=False).encode()  # half of a pair is no text
+            json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair is not text
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
@@ -196,7 +196,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _whole(digits: str) -> float:
-    """Return a whole number; one that no computer counts to becomes a float."""
+    """Return a whole number; one that is too long becomes a float."""
     return int(digits) if len(digits) <= 18 else float(digits)
 
 
@@ -223,9 +223,9 @@ def table_of(given: Any, name: str, most: int) -> Any:
     given
         One object per row, or one list per column.
     name
-        Of the field, for errors.
+        The name of the field, for errors.
     most
-        Rows at most.
+        The most rows that are accepted.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def _require_few(name: str, rows: int, most: int) -> None:
     if rows > most:
         raise InputError(
             f"`{name}` must have at most {most:,} rows here; got {rows:,}. The command line has no "
-            "such bound."
+            "such limit."
         )
 
 

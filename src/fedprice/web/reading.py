@@ -1,4 +1,4 @@
-"""Long readings of ledgers and exports in threads: how far they are, and when to stop."""
+"""Reading long ledgers and exports in threads: how far they are, and when to stop."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["LONGEST", "Reading", "read_with_progress"]
 
-LONGEST = 600.0  # seconds that a page reads; the command line reads as long as it takes
+LONGEST = 600.0  # seconds that a page reads; the command line has no limit
 
 
 class Reading:
-    """How far a thread has read; it stops when nobody waits for it, or after a time.
+    """How far a thread has read; it stops when no page waits for it, or after a time limit.
 
     Examples
     --------
@@ -38,14 +38,14 @@ class Reading:
         self._until, self._longest, self._stopped = time.monotonic() + longest, longest, False
 
     def count(self, number: int) -> None:
-        """Note that the entry with this number is read; raise if that is enough."""
+        """Note that the entry with this number has been read; raise if reading should stop."""
         self.number = number
         if self._stopped:
             raise FedpriceError("nobody waits for this any more.")
         if time.monotonic() > self._until:
             raise FedpriceError(
-                f"{number:,} entries were checked in {self._longest:.0f} seconds, and that is all "
-                "that a page does. Check it with: fedprice verify EXPORT, or fedprice ledger verify"
+                f"{number:,} entries were checked in {self._longest:.0f} seconds, which is the "
+                "limit of a page. Check it with: fedprice verify EXPORT, or fedprice ledger verify"
             )
 
     def stop(self) -> None:
@@ -56,7 +56,7 @@ class Reading:
 async def read_with_progress(
     read: Callable[[Reading], Any], what: str, box: ui.element, total: int = 0
 ) -> Any:
-    """Return what a function returns that reads in a thread, and show in a box how far it is.
+    """Call a function that reads in a thread, show its progress in a box, and return its result.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ async def read_with_progress(
     what, box
         What is done, and where to show it; the box is emptied before and after.
     total
-        How many entries there are; 0 if nobody knows.
+        The number of entries; 0 if unknown.
     """
     reading = Reading()
     context.client.on_delete(reading.stop)

@@ -1,4 +1,4 @@
-"""What `fedprice reproduce` wrote into a directory, read back without any code that trains.
+"""What `fedprice reproduce` wrote into a directory, read without any training code.
 
 Only files inside the directory are read; a link that leads out of it is refused.
 """
@@ -65,7 +65,7 @@ class WrittenTable:
     rows: list[list[Cell]]
 
     def only(self, setup: str) -> WrittenTable:
-        """Return the rows of one setup without its name; all rows if the table knows no setups."""
+        """Return the rows of one setup without its name; all rows if the table has no setups."""
         if "setup" not in self.columns:
             return self
         at = self.columns.index("setup")
@@ -85,9 +85,9 @@ class Reproduction:
     tables
         All other tables, in the order of the report.
     runs
-        Setup to the name of a run to its seeds.
+        The seeds of each run, by setup and by name of the run.
     finished, machine, seconds
-        When it ended, where, and how long it took; empty or 0 if that was not noted.
+        When it ended, where, and how long it took; empty or 0 if not recorded.
     """
 
     verdicts: WrittenTable
@@ -128,7 +128,7 @@ def _content(folder: Path, name: str, largest: int = LARGEST_TEXT) -> bytes:
     """Return the content of a file that really lies inside the directory."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise InputError(f"{folder / name} leads out of the directory, and is not read.")
+        raise InputError(f"{folder / name} leads out of the directory, so it is not read.")
     try:
         if not path.is_file():
             raise InputError(f"there is no file {folder / name}.")
@@ -212,7 +212,7 @@ def _runs(folder: Path) -> dict[str, dict[str, list[Run]]]:
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    """Return what was noted about the run; nothing if that cannot be read."""
+    """Return what was recorded about the run; nothing if that cannot be read."""
     try:
         facts = json.loads(_content(folder, "run.json"))
     except (InputError, ValueError):

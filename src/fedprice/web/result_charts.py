@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 POINTS = 200  # times at which curves are drawn
-SKIPPED = 20  # of them at the start, beside which nothing else could be seen
+SKIPPED = 20  # of them at the start, whose large losses would hide everything else
 MECHANISMS = {
     "equilibrium": "random joiners, unbiased (ours)",
     "difference": "random joiners, difference estimator",
@@ -121,7 +121,7 @@ def curve_chart(
     hidden
         Seeds that are left out of everything.
     single
-        Whether to draw each run by itself, too.
+        Whether to draw each run separately, too.
     """
     names = figures_of(runs)[figure]
     times = np.linspace(0, end_of(runs, names), POINTS)
@@ -144,7 +144,7 @@ def curve_chart(
             series += _band(times, mean - spread, mean + spread, color)
         series.append(_line(times, mean, title, color, width=2.2) | {"z": 3})
         drawn = values if single else np.array([mean - spread, mean + spread])
-        with warnings.catch_warnings():  # a run that diverged has no numbers left
+        with warnings.catch_warnings():  # a run that diverged has no finite numbers left
             warnings.simplefilter("ignore", RuntimeWarning)
             lows.append(np.nanmin(drawn[:, SKIPPED:]))
             highs.append(np.nanmax(drawn[:, SKIPPED:]))

@@ -20,12 +20,12 @@ __all__ = ["joiners_chart", "latest", "measured_chart", "paid_chart"]
 LOSS = re.compile(r"(^|[^a-z])loss([^a-z]|$)", re.IGNORECASE)
 ACCURACY = re.compile(r"(^|[^a-z])(acc|accuracy)([^a-z]|$)", re.IGNORECASE)
 MOST_LINES = 6
-WHOSE = ("server", "clients", "train")  # whose numbers count first
+WHOSE = ("server", "clients", "train")  # in order of preference
 _GRID = {"left": 62, "right": 24, "top": 36, "bottom": 46}
 
 
 def paid_chart(seen: RunSeen) -> dict[str, Any]:
-    """Return what was paid so far over the rounds, against what may be paid in all."""
+    """Return what was paid so far over the rounds, against what may be paid in total."""
     before, own = seen.before, seen.summary
     data = [[before, 0.0], *([before + at.done, at.paid / MICRO] for at in seen.history)]
     what = "budget and payers' money" if own.paid_in else "budget"
@@ -77,7 +77,7 @@ def measured_chart(seen: RunSeen, kind: re.Pattern[str]) -> dict[str, Any] | Non
 def latest(metrics: Sequence[RoundMetrics], kind: re.Pattern[str]) -> tuple[float, str] | None:
     """Return the newest number of a kind, and where it comes from; None if there is none.
 
-    The server's evaluation counts before the clients', and that before their training.
+    The server's evaluation is preferred to the clients', and that to their training.
     """
     for who in WHOSE:
         for own in reversed(metrics):

@@ -48,7 +48,7 @@ def run_address(name: str) -> str:
     ('/runs/demo%232', '/runs/a%2Fb', '/runs?run=..')
     """
     quoted = quote(name, safe="")
-    # Browsers and the guard take these for directories, however they are written.
+    # Browsers and the guard treat these as directories, however they are written.
     return f"/runs?run={quoted}" if {".", ".."} & {*name.split("/")} else f"/runs/{quoted}"
 
 
@@ -71,7 +71,7 @@ def run_rows(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 
 def round_rows(rounds: Sequence[RoundSeen], before: int) -> list[dict[str, Any]]:
-    """Return one row per round, which count from 1 in the whole run.
+    """Return one row per round; rounds are counted from 1 in the whole run.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def _names(names: Collection[str], between: str = ", ") -> str:
 
 
 def client_frame(seen: RunSeen, checked: Checked) -> pl.DataFrame:
-    """Return one row per client: what was agreed, and what it did as far as that is verified."""
+    """Return one row per client: what was agreed, and what it did as far as has been verified."""
     counts = checked.clients or {}
     audit = _audited(seen.terms, counts, checked.rounds)
     rows = []
@@ -130,7 +130,7 @@ def client_frame(seen: RunSeen, checked: Checked) -> pl.DataFrame:
 def _audited(
     terms: Mapping[str, Client], counts: Mapping[str, Counts], rounds: int
 ) -> dict[str, str]:
-    """Return of each client whether it joined as often as its level says."""
+    """Return whether each client joined as often as its level says."""
     names = [name for name, own in terms.items() if own.level and name in counts]
     if not names or not rounds:
         return {}

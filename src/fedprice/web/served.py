@@ -1,4 +1,4 @@
-"""`Served`: what was given on the command line, and nothing else is ever read."""
+"""`Served`: the files given on the command line; no others are ever read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Served:
     clients, calibration
         A table of clients, and the calibration that goes with it.
     ledger
-        The URL of a ledger; it need not be there yet.
+        The URL of a ledger, which need not exist yet.
     results
         A directory that `fedprice reproduce` wrote.
     """
@@ -33,7 +33,7 @@ class Served:
     results: Path | None = None
 
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
-        """Return when the tables were written and how long they are: whether to read them again."""
+        """Return when the tables were written, and their sizes: whether to read them again."""
         return tuple(_stamp(path) for path in (self.clients, self.calibration))
 
     @property
@@ -46,6 +46,6 @@ class Served:
 def _stamp(path: Path | None) -> tuple[int, int] | None:
     try:
         found = None if path is None else path.stat()
-    except OSError:  # it is told when it is read
+    except OSError:  # reported when it is read
         return None
     return found and (found.st_mtime_ns, found.st_size)

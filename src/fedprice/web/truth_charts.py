@@ -24,7 +24,7 @@ MOST_BARS = 40  # clients with a bar each
 
 
 def information_chart(bars: Mapping[str, Information]) -> dict[str, Any]:
-    """Draw the expected loss of forms relative to prices that know every cost and value."""
+    """Draw the expected loss of forms relative to a server that knows every cost and value."""
     names = list(bars)
     found = list(bars.values())
     spans = [
@@ -88,7 +88,7 @@ def gain_chart(lies: Manipulability) -> dict[str, Any]:
 
 
 def money_chart(lies: Manipulability) -> dict[str, Any]:
-    """Draw what the clients that gain the most gain, and what the others are paid less."""
+    """Draw the largest gains, and how much less the other clients are paid."""
     order = np.argsort(-lies.gain, kind="stable")[:MOST_BARS]
     ids = [str(name) for name in lies.truth.game.clients.ids[order]]
     bars = {"the liar gains": lies.gain[order], "the others are paid": lies.others_payment[order]}
@@ -96,7 +96,7 @@ def money_chart(lies: Manipulability) -> dict[str, Any]:
 
 
 def refusal_chart(found: Refusals) -> dict[str, Any]:
-    """Draw what taking part is worth to each client beyond refusing, the least first."""
+    """Draw how much better taking part is than refusing for each client, the least first."""
     order = np.argsort(found.advantage, kind="stable")[:MOST_BARS]
     ids = [str(name) for name in found.outcome.game.clients.ids[order]]
     bars = {
@@ -110,7 +110,7 @@ def refusal_chart(found: Refusals) -> dict[str, Any]:
 def _bars(
     ids: list[str], bars: Mapping[str, FloatArray], y: str, x: str, colors: Sequence[str]
 ) -> dict[str, Any]:
-    """Return bars of which each client has one, stacked."""
+    """Return stacked bars, one per client."""
     return {
         "grid": {"left": 66, "right": 20, "top": 40, "bottom": 44},
         "legend": {"top": 0, "left": 0},

@@ -24,19 +24,19 @@ OUTSIDE = {"free": "joins unpaid", "stay": "stays out"}
 
 
 class TruthPanel:
-    """What clients would do where prices follow reports: they lie, and some refuse.
+    """What clients would do if prices followed reports: they would lie, and some would refuse.
 
     Parameters
     ----------
     problem
-        Where to say what goes wrong.
+        Where errors are shown.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.outside = "free"
         self._believed: Believed | None = None
-        self._truth: tuple[Any, Outcome] | None = None  # prices by the true types, and for what
+        self._truth: tuple[Any, Outcome] | None = None  # settings, and prices for true types
         self._draw()
 
     def _draw(self) -> None:
@@ -48,7 +48,7 @@ class TruthPanel:
                 self.gain_chart = Chart({}, "gain by lying over impact", "250px")
                 self.money_chart = Chart({}, "who pays for a lie", "250px")
             with panel("Who would refuse", "If prices followed the true costs and values: who "
-                       "would rather refuse its price."):  # fmt: skip
+                       "would refuse its price."):  # fmt: skip
                 with ui.row().classes("items-center gap-2"):
                     ui.label("A client that refuses").classes("text-sm")
                     ui.toggle(OUTSIDE, value=self.outside, on_change=self._change_outside).props(
@@ -61,7 +61,7 @@ class TruthPanel:
         """Show who gains by lying and who would refuse, by the costs and values of the table."""
         self._believed = own
         if not own.knows_types:
-            self._no_truth("The table of clients has no costs and values, which this needs.")
+            self._no_truth("This needs costs and values, which the table of clients does not have.")
             return
         key = (id(own), asked.budget, asked.rounds, asked.alpha, asked.exponent)
         if self._truth is not None and self._truth[0] == key:

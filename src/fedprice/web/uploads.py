@@ -1,4 +1,4 @@
-"""Files that somebody dropped on a page: bounded, kept in memory, read like any other file."""
+"""Files dropped on a page: limited in size, kept in memory, and read like any other file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["LARGEST_UPLOAD", "clients_of", "content_of", "table_in"]
 
 LARGEST_UPLOAD = 256 * 2**20  # bytes: some three million clients as CSV
 COMMAND_LINE = "Give the file on the command line: fedprice serve FILE"
-# Of a table: a few bytes of Parquet can stand for any number of equal cells.
+# Limits of a table: a few bytes of Parquet can stand for any number of equal cells.
 MOST_ROWS, MOST_COLUMNS, MOST_TEXT = 5_000_000, 1_000, 2**30
 
 
 async def content_of(event: UploadEventArguments) -> tuple[str, bytes]:
-    """Return the name and the content of a file that was dropped."""
+    """Return the name and the content of a dropped file."""
     if event.file.size() > LARGEST_UPLOAD:
         raise InputError(
             f"{event.file.name} has {event.file.size():,} bytes; at most {LARGEST_UPLOAD:,} are "
@@ -44,7 +44,7 @@ def table_in(name: str, content: bytes) -> pl.DataFrame:
     import polars as pl
 
     if content.startswith(b"PAR1"):
-        with suppress(pl.exceptions.PolarsError):  # which is told when it is read
+        with suppress(pl.exceptions.PolarsError):  # reported when it is read
             lazy = pl.scan_parquet(content)
             _require_few(name, lazy.select(pl.len()).collect().item(), len(lazy.collect_schema()))
     else:

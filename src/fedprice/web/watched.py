@@ -14,11 +14,11 @@ from fedprice.market.verification import Checked, Verification
 __all__ = ["Watched", "watched"]
 
 
-AFTER = 2.0  # seconds: the page that is opened first is drawn before the verification begins
+AFTER = 2.0  # seconds, so that the first page is drawn before the verification begins
 
 
 class Watched:
-    """A ledger with what was read of it, and how far it is verified.
+    """A ledger with what has been read from it, and how far it has been verified.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Watched:
         self._lock, self._begin = threading.Lock(), time.monotonic() + AFTER
 
     def checked(self, run: str = "") -> Checked:
-        """Return how far the ledger is verified, and what that says of a run's clients."""
+        """Return how far the ledger is verified, and what that says about a run's clients."""
         with self._lock:
             if self._verification is None:
                 if time.monotonic() < self._begin:
@@ -42,7 +42,7 @@ class Watched:
         return self._verification.checked(run)
 
     def close(self) -> None:
-        """End the verification, and let go of the database."""
+        """End the verification, and close the database."""
         with self._lock:
             self._begin = math.inf
             if self._verification is not None:
@@ -55,7 +55,7 @@ _WATCHED: dict[str, Watched] = {}  # for all browsers: each would read and verif
 
 
 def watched(url: str) -> Watched:
-    """Return the ledger at a URL; it is let go of when the server ends."""
+    """Return the ledger at a URL; it is closed when the server shuts down."""
     with _LOCK:
         if url not in _WATCHED:
             _WATCHED[url] = Watched(url)

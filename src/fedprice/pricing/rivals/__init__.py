@@ -1,4 +1,4 @@
-"""What others have proposed, as schemes: one rule per file, with its reference and what differs.
+"""Other proposals as schemes: one rule per file, with its reference and the differences from it.
 
 docs/rivals.md compares them.
 """

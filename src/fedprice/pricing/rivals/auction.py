@@ -1,9 +1,9 @@
-"""What the auctions share: what clients ask for, and what becomes of winners and losers.
+"""What the auctions share: what clients ask for, and the outcome for winners and losers.
 
 Symbols: q level, c cost, τ cost exponent, v value, k impact.
 
 An auction buys whole clients: a winner joins as often as it can. A loser is not turned away. It may
-still join unpaid, as often as suits it, which without any value of its own is never.
+still join unpaid, at its best level, which is 0 for a client without value.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = ["asks", "sold", "unpaid_levels"]
 
 
 def unpaid_levels(game: Game) -> FloatArray:
-    """Return how often each client joins for nothing, shape (N,)."""
+    """Return how often each client joins unpaid, shape (N,)."""
     return best_response(game, 0.0)
 
 
 def asks(game: Game, levels: FloatArray, unpaid: FloatArray) -> FloatArray:
     """Return the least payment for which each client accepts a level, shape (N,).
 
-    A client that accepts bears c q^τ + v k/q; one that does not bears the same at the level that it
-    joins at unpaid, where this is least. It asks for the difference.
+    A client that accepts bears c q^τ + v k/q; one that does not bears the same at its unpaid
+    level, where this is least. It asks for the difference.
 
     Parameters
     ----------

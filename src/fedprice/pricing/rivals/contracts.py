@@ -1,4 +1,4 @@
-r"""Full-information contracts: take it or leave it, and nobody is left more than it needs.
+r"""Full-information contracts: take-it-or-leave-it offers that leave no client any surplus.
 
 Symbols: q level, c cost, τ cost exponent, v value, k impact, T payment, B budget, λ the multiplier
 of the budget, t = 1/λ.
@@ -22,9 +22,9 @@ P. Bolton, M. Dewatripont, Contract Theory, MIT Press 2005, chapter 2 (first-bes
 Warnings
 --------
 This is the benchmark that contract theory compares its menus with, and what mechanisms with
-contracts for federated learning reach when types are known. Nobody would tell its type truthfully
-to a server that prices like this: see `fedprice.beliefs.menus` for contracts when costs are
-private.
+contracts for federated learning reach when types are known. No client would report its type
+truthfully to a server that prices like this: see `fedprice.beliefs.menus` for contracts when costs
+are private.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def contracts(game: Game) -> Outcome:
         total, scale = float(paid.sum()), float((clients.cost * q**tau).sum())
         return Spend(total, total - game.budget, float(rise.sum()) / (tau + 1), scale)
 
-    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
+    with np.errstate(all="ignore"):  # `solve` refuses what overflows
         full = tau * clients.cost * cap ** (tau + 1) / impact - clients.value
         most = float(np.max(full, where=matters, initial=0.0)) * (1 + 2**-50)
         floor = spend(0.0).total

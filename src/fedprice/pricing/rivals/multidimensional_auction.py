@@ -1,11 +1,11 @@
-"""The multi-dimensional auction, in the manner of FMore: the best by quality less ask win.
+"""The multi-dimensional auction, in the manner of FMore: the best by quality minus ask win.
 
 Symbols: a weight, G gradient norm, k = α a² G² / R impact, b ask.
 
 A client offers several qualities and names its ask. The server scores both, S = s(qualities) − b,
 and takes the clients of highest score, as many as the budget pays for; each winner gets what it
-asked for (first price). Here the qualities are data and gradient norm, joined as in a Cobb–Douglas
-score to k, and quality and ask are both taken relative to their largest.
+asked for (first price). Here the qualities are data and gradient norm, combined as in a
+Cobb–Douglas score to k, and quality and ask are both taken relative to their largest.
 
 References
 ----------
@@ -15,10 +15,10 @@ Federated Learning in MEC, ICDCS 2020.
 Warnings
 --------
 In FMore clients also choose how much quality to offer, and ask for more than they need, as in the
-Nash equilibrium of a first-price auction whose prior they all know; here everybody takes part fully
-if it wins and asks for the least that it would accept, so that the outcome is better than FMore's.
-How many win is fixed there, and follows from the budget here. FMore trains on the winners only;
-losers join unpaid here, at their free level. The rule is not truthful.
+Nash equilibrium of a first-price auction whose prior they all know; here every client takes part
+fully if it wins and asks for the least that it would accept, so that the outcome is better than
+FMore's. How many win is fixed there, and follows from the budget here. FMore trains on the winners
+only; losers join unpaid here, at their free level. The rule is not truthful.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["multidimensional_auction"]
 
 @scheme("multidimensional-auction", posts_prices=False)
 def multidimensional_auction(game: Game) -> Outcome:
-    """Return the outcome of the first-price auction by quality less ask.
+    """Return the outcome of the first-price auction by quality minus ask.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-r"""The proportional-share auction: whoever asks for no more than its share of the budget wins.
+r"""The proportional-share auction: clients that ask for no more than their share of the budget win.
 
 Symbols: w worth, b ask, B budget, ρ = b/w rate.
 
-Clients are sorted by rising rate. The winners S are the longest prefix in which everybody asks for
-at most its share of the budget among those up to itself, b_i ≤ B w_i / Σ_{j≤i} w_j. A winner is
+Clients are sorted by rising rate. The winners S are the longest prefix in which every client asks
+for at most its share of the budget among those up to itself, b_i ≤ B w_i / Σ_{j≤i} w_j. A winner is
 paid the highest ask with which it would still have won, which does not depend on its own ask:
 
 .. math:: \min\big( B w_i / \textstyle\sum_{j \in S} w_j,\; w_i \rho_{next} \big)
@@ -43,7 +43,7 @@ __all__ = ["proportional_share", "sell_by_rate"]
 
 @scheme("proportional-share", posts_prices=False)
 def proportional_share(game: Game) -> Outcome:
-    """Return the outcome of the proportional-share auction, a client's worth being its impact.
+    """Return the outcome of the proportional-share auction, with a client's impact as its worth.
 
     Examples
     --------

@@ -12,8 +12,9 @@ and Reverse Auction, WWW 2021 (RRAFL).
 Warnings
 --------
 RRAFL measures reputations over earlier tasks, by how good and how reliable a client's updates were,
-and keeps them on a blockchain. Before anything is trained there are none, and the number of
-samples stands in. RRAFL trains on the winners only; losers join unpaid here, at their free level.
+and keeps them on a blockchain. Before anything is trained there are none, so the number of
+samples takes their place. RRAFL trains on the winners only; losers join unpaid here, at their free
+level.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["reputation_auction"]
 
 @scheme("reputation-auction", posts_prices=False)
 def reputation_auction(game: Game) -> Outcome:
-    """Return the outcome of the reputation auction, a client's share of samples its reputation.
+    """Return the outcome of the reputation auction, with shares of samples as reputations.
 
     Examples
     --------

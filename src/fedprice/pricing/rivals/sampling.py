@@ -1,4 +1,4 @@
-r"""Client sampling, bought: levels by a rule that knows no costs, at the prices that bring them.
+r"""Client sampling with payment: levels from a rule that ignores costs, at the prices they need.
 
 Symbols: q level, P price, a weight, G norm of gradients or updates, c cost, τ cost exponent, v
 value, k impact.
@@ -17,10 +17,10 @@ W. Chen, S. Horváth, P. Richtárik, Optimal Client Sampling for Federated Learn
 
 Warnings
 --------
-The publication samples by the norms of the updates, which clients send anew in every round; here
-the probabilities are fixed before training, by the norms that were measured. It samples for nothing
-from clients that always comply; here every level is paid for, and a client that would join more
-often unpaid pays instead.
+The publication samples by the norms of the updates, which clients send again in every round; here
+the probabilities are fixed before training, by the norms that were measured. It samples, without
+payment, from clients that always comply; here every level is paid for, and a client that would join
+more often unpaid pays instead.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sampled(game: Game, rule: FloatArray, name: str) -> Outcome:
         total = float((bought - given).sum())
         return Spend(total, total - game.budget, slope, float((bought + given).sum()))
 
-    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
+    with np.errstate(all="ignore"):  # `solve` refuses what overflows
         # A client without a floor pays without limit for a level near 0.
         unlimited = bool(((floor == 0) & (wants > 0)).any())
         least = -np.inf if unlimited else spend(0.0).total

@@ -1,15 +1,15 @@
-r"""Shapley payments and Shapley prices: clients are paid by what they contribute to the bound.
+r"""Shapley payments and Shapley prices: clients are paid for what they contribute to the bound.
 
 Symbols: q level, P price, T payment, c cost, τ cost exponent, v value, k impact, B budget.
 
 The Shapley value of a client is what it adds to a coalition, averaged over all orders in which the
 coalition may have formed. The bound is a sum over clients: if a set S of clients raises the level
-from 1/2 to 1, the expected loss falls by Σ_{n∈S} k_n, whoever else is in S. So the Shapley value is
-the impact k_n, and need not be estimated by training with and without each client.
+from 1/2 to 1, the expected loss falls by Σ_{n∈S} k_n, regardless of all others. So the Shapley
+value is the impact k_n, and need not be estimated by training with and without each client.
 
 *Payments*: the budget is shared by Shapley value, T_n = B k_n / Σ k, through a price per unit of
 level: the client's best answer to T_n / q is q where T_n = τ c q^τ − v k / q. A client at the cap
-is paid its share, too, though less would do.
+is also paid its share, though less would suffice.
 
 *Prices*: P_n = s k_n, the scalar s as high as the budget allows.
 
@@ -58,7 +58,7 @@ def shapley_payments(game: Game) -> Outcome:
     (array([0.6, 5.4]), array([0.274, 0.815]))
     """
     impact, clients = game.impact, game.clients
-    with np.errstate(all="ignore"):  # what overflows, `solve` refuses
+    with np.errstate(all="ignore"):  # `solve` refuses what overflows
         share = np.where(impact > 0, impact / impact.sum(), 0.0)
         payments = max(game.budget, 0.0) * share
         levels = np.minimum(_levels_for(game, payments), clients.level_max)

@@ -1,4 +1,4 @@
-"""What to post to clients whose costs and values nobody knows."""
+"""What to post to clients whose costs and values are unknown."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = ["beliefs_page"]
 
 PLURALS = {"price": "prices", "blocks": "blocks", "tariff": "tariffs", "menu": "menus"}
 REST = 0.2  # seconds that a control rests before exact numbers are computed
-AT_ONCE = 50  # clients whose sketch is faster than handing it to a thread
+AT_ONCE = 50  # up to this many clients, a sketch is faster than a thread
 
 
 async def beliefs_page(served: Served) -> None:
@@ -77,16 +77,16 @@ async def beliefs_page(served: Served) -> None:
 
 
 class BeliefsPage:
-    """The page of one browser tab: its clients, what is asked for, and what is drawn."""
+    """The page of one browser tab: its clients, its settings, and its charts."""
 
     def __init__(
         self, problem: Problem, unread: Problem, believed: Believed, asked: PostAsked
     ) -> None:
         self.problem, self.unread, self.believed, self.asked = problem, unread, believed, asked
-        self.files: dict[str, str] = {}  # the names of those that were dropped
+        self.files: dict[str, str] = {}  # the names of files that were dropped
         self.posted: Posted | None = None
         self.refresh, self.settle = Newest(self._sketch), Newest(self._settle)
-        self._believed: dict[str, Any] = {}  # what is drawn of costs and values
+        self._believed: dict[str, Any] = {}  # the beliefs that are drawn
 
     def draw(self) -> None:
         """Draw everything, then fill it in."""
@@ -161,8 +161,8 @@ class BeliefsPage:
             self.believed_charts: dict[str, Chart] = {}
             self.quartiles: dict[str, ui.label] = {}
             for what in ("cost", "value"):
-                with panel(f"What is believed of the {what}", "The share of clients in each bar; "
-                           "dotted lines are the quartiles."):  # fmt: skip
+                with panel(f"What is believed about the {what}", "The share of clients in each "
+                           "bar; dotted lines are the quartiles."):  # fmt: skip
                     self.quartiles[what] = ui.label("").classes("text-sm fp-muted")
                     self.believed_charts[what] = Chart(
                         {}, f"believed distribution of the {what}", "230px"
@@ -188,7 +188,7 @@ class BeliefsPage:
     # What people do.
 
     def ask(self, **changes: Any) -> None:
-        """Ask for something else; the page follows."""
+        """Change settings, and update the page."""
         if all(getattr(self.asked, name) == value for name, value in changes.items()):
             return
         try:
@@ -217,7 +217,7 @@ class BeliefsPage:
         with explained(self.problem):
             name, content = await content_of(event)
             file = await asyncio.to_thread(_beliefs_of, name, content)
-            file.groups(self.believed.clients)  # whether it covers them all
+            file.groups(self.believed.clients)  # raises if the file does not cover all clients
             self.files["types"] = name
             self.believed = replace(self.believed, file=file, file_name=name)
             self._follow()
@@ -247,25 +247,25 @@ class BeliefsPage:
     # What follows.
 
     def _work(self, text: str) -> None:
-        """Say what is being computed; nothing if nothing is."""
+        """Show what is being computed, or nothing."""
         self.doing.set_text(text)
         self.working.set_visibility(bool(text))
 
     async def _soon(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what takes some 30 ms for few clients; beside the event loop for many."""
+        """Call a function: directly for few clients (some 30 ms), in a thread for many."""
         if len(self.believed.clients) <= AT_ONCE:
             return function(*arguments)
         return await asyncio.to_thread(function, *arguments)
 
     async def _sketch(self) -> None:
-        """Show what is believed and, where that is fast, roughly what to post by it."""
+        """Show the beliefs and, where that is fast, approximately what to post for them."""
         asked, own = self.asked, self.believed
         rest, follows = 0.0, False
         with explained(self.problem):
             await self._show_beliefs()
             self.information.is_stale()
             if asked.form == "price" and asked.drawn_from:
-                # The charts move at once; the digits follow when the control rests.
+                # Charts move at once; exact numbers follow when the control rests.
                 await self._show(await self._soon(own.post, asked, ROUGH_CELLS), rough=True)
                 rest = REST
             follows = True
@@ -275,17 +275,17 @@ class BeliefsPage:
                 ui.timer(rest, self.settle, once=True)
 
     def _current(self, asked: PostAsked, own: Believed) -> bool:
-        """Tell whether this is still what is asked for."""
+        """Return whether these are still the current settings."""
         return asked == self.asked and own is self.believed
 
     async def _settle(self) -> None:
-        """Show exactly what to post, and then all that follows from it."""
+        """Show exactly what to post, and then everything that depends on it."""
         asked, own = self.asked, self.believed
         try:
             with explained(self.problem, partial(self._current, asked, own)):
                 posted = await asyncio.to_thread(own.post, asked)
                 if not self._current(asked, own):
-                    return  # the sketch of what is asked for now comes here again
+                    return  # the sketch of the new settings will come here again
                 await self._show(posted)
                 self._set_address()
                 if len(own.clients) <= FEW:
@@ -301,7 +301,7 @@ class BeliefsPage:
 
     def _set_address(self) -> None:
         state = self.asked.address(self.believed.usual)
-        state |= self.files  # whoever opens the link is told what is missing
+        state |= self.files  # so that the page can say which file the link lacks
         if self.offers.chosen:
             state["show"] = "\n".join(self.offers.chosen)
         set_address(state)
@@ -311,7 +311,7 @@ class BeliefsPage:
         what = "costs and values known" if own.knows_types else "costs or values unknown"
         self.whose.set_text(f"{own.name or 'Example'}: {number(len(own.clients))} clients, {what}")
         drawn = await self._soon(own.distributions, self.asked)
-        if drawn == self._believed:  # it was something else that changed
+        if drawn == self._believed:  # only other settings have changed
             return
         self._believed = drawn
         for name, (options, line) in drawn.items():
@@ -319,7 +319,7 @@ class BeliefsPage:
             self.quartiles[name].set_text(line)
 
     async def _show(self, posted: Posted, *, rough: bool = False) -> None:
-        """Show what is posted; roughly, while a control moves."""
+        """Show the offers; approximately while a control moves."""
         self.posted = posted
         self.cards.show(posted, rough=rough)
         await self.offers.show(posted, rough=rough)

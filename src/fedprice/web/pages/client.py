@@ -1,4 +1,4 @@
-"""A client's account, what an offer would earn it, and exports verified on the page."""
+"""A client's account, what an offer would earn it, and the verification of exports."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ NO_LEDGER = (
     "No ledger was given, so there is no statement to show. Start the page with one, or drop an "
     "offer or an export below."
 )
-NO_MONEY = "No client with this name has had money yet; press Enter to look for it in the runs."
+NO_MONEY = "No client with this name has had any money yet; press Enter to search the runs."
 
 
 def client_page(served: Served, client: str = "") -> None:
-    """Draw the page of a client, or the one to choose a client on."""
+    """Draw the page of a client, or the page on which to choose one."""
     client = client or address().get("name", "")
     with frame("Client"):
         problem = Problem()
@@ -60,7 +60,7 @@ def client_page(served: Served, client: str = "") -> None:
 
 
 def _halves() -> ui.element:
-    """Return what is one column on a narrow screen, and two on a wide one."""
+    """Return a grid with one column on a narrow screen, and two on a wide one."""
     return ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2 items-start")
 
 
@@ -69,7 +69,7 @@ def _half() -> ui.element:
 
 
 def _draw_statement(url: str, client: str, problem: Problem) -> None:
-    """Draw a place for the statement, and fill it when it is read."""
+    """Draw a place for the statement, and fill it once it has been read."""
     with ui.row().classes("w-full items-center gap-x-4 gap-y-0"):
         source = ui.row().classes("items-center gap-1 no-wrap").props("data-part=source")
         badge = Badge()
@@ -115,7 +115,7 @@ def _draw_statement(url: str, client: str, problem: Problem) -> None:
 
 
 async def _choose_offer(url: str, account: Account, offers: OfferPanel, problem: Problem) -> None:
-    """Let one of the runs be chosen in which the client has an offer; the last one at first."""
+    """Let the user choose a run in which the client has an offer, initially the last one."""
     names = [*(part.name for part in account.parts if part.run.signed), *account.offered]
     if not names:
         return
@@ -136,7 +136,7 @@ async def _choose_offer(url: str, account: Account, offers: OfferPanel, problem:
 
 
 def _draw_choice(url: str, problem: Problem) -> None:
-    """Draw a list of the ledger's clients that a text narrows down."""
+    """Draw a list of the ledger's clients, which can be searched."""
 
     async def show() -> None:
         try:
@@ -146,7 +146,7 @@ def _draw_choice(url: str, problem: Problem) -> None:
             problem.show(str(error))
             return
         if listing is None or wanted != str(search.value or ""):
-            return  # the server is about to end, or more was typed meanwhile
+            return  # the server is shutting down, or more was typed meanwhile
         found, unit, total = listing
         listed.clear()
         with listed:
@@ -155,7 +155,7 @@ def _draw_choice(url: str, problem: Problem) -> None:
                     ui.label(name).classes("break-all")
                     ui.label(f"{balance:,} {unit}").classes("fp-amount fp-muted")
         more = total - len(found)
-        told = f"{more:,} more; type a part of the name" if more else ""
+        told = f"{more:,} more; type part of the name" if more else ""
         rest.set_text(told if total else NO_MONEY)
 
     def enter(event: GenericEventArguments) -> None:

@@ -1,4 +1,4 @@
-"""What to offer each client, while one drags."""
+"""What to offer each client, updated as controls are dragged."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def price_page(served: Served) -> None:
 
 
 class PricePage:
-    """The page of one browser tab: its clients, what is asked for, and what is drawn."""
+    """The page of one browser tab: its clients, its settings, and its charts."""
 
     def __init__(
         self, problem: Problem, priced: Priced, asked: Asked, ends: tuple[float, float]
@@ -98,7 +98,7 @@ class PricePage:
         self.problem, self.priced, self.asked, self.ends = problem, priced, asked, ends
         names = address().get("select", "").split("\n")
         self.selected = {name for name in names if name in priced.place}
-        self.file = ""  # the name of the one that was dropped
+        self.file = ""  # the name of the file that was dropped
         self.outcome: Outcome | None = None
         self.rows: pl.DataFrame | None = None
         self.refresh = Newest(self._follow)
@@ -144,7 +144,7 @@ class PricePage:
             self._choice("against", ["", *OFFERED], "compare with")
             with ui.row().classes("text-xs gap-1 mt-2"):
                 ui.label("Costs and values unknown?").classes("fp-muted")
-                ui.link("Post prices and tariffs by beliefs", "/beliefs").classes("fp-link")
+                ui.link("Post prices and tariffs based on beliefs", "/beliefs").classes("fp-link")
 
     def _dial(
         self, word: str, field: str, low: float, high: float, step: float, text: str | None = None
@@ -187,7 +187,7 @@ class PricePage:
             with panel("Price over value", "Each point is a client; click it to select it. Sign "
                        f"threshold: {WORDS['sign threshold']}"):  # fmt: skip
                 self.price_chart = Chart({}, "price over value, one point per client")
-            with panel("Level over impact", "Who matters more should join more often."):
+            with panel("Level over impact", "Clients with more impact should join more often."):
                 self.level_chart = Chart({}, "level over impact, one point per client")
             with panel("Frontier", f"{WORDS['frontier']} Drag the handle to move the budget."):
                 self.frontier_chart = Chart({}, "expected loss over the budget")
@@ -215,7 +215,7 @@ class PricePage:
     # What people do.
 
     def ask(self, **changes: Any) -> None:
-        """Ask for something else; the page follows."""
+        """Change settings, and update the page."""
         try:
             self.asked = replace(self.asked, **changes)
         except FedpriceError as error:
@@ -237,7 +237,7 @@ class PricePage:
         self.table.turn_to(self.priced.place[name])
 
     def _select(self, names: set[str]) -> None:
-        # A click may still be under way when other clients are there.
+        # A click may arrive after other clients have been loaded.
         self.selected = {name for name in names if name in self.priced.place}
         self._set_address()
         self._show_points()
@@ -260,7 +260,7 @@ class PricePage:
         ui.download.content(csv_text(population().to_frame()), EXAMPLE)
 
     def _take(self, priced: Priced, file: str = "") -> None:
-        """Show other clients; until they are priced, nothing of those before."""
+        """Show other clients; until they are priced, nothing of the previous ones is shown."""
         self.priced, self.file, self.selected, self._shape = priced, file, set(), ()
         self.outcome = self.rows = None
         self._show_outcome()
@@ -282,12 +282,12 @@ class PricePage:
     # What follows.
 
     async def _follow(self) -> None:
-        """Compute what is asked for and show it, or say why not."""
+        """Compute and show the result, or say why there is none."""
         with explained(self.problem):
             try:
                 await self._compute()
             except InputError:
-                self.outcome = self.rows = None  # nothing that was not asked for stays
+                self.outcome = self.rows = None  # no outdated result stays
                 self._show_outcome()
                 raise
 
@@ -303,7 +303,7 @@ class PricePage:
         feasible = outcome.status is not Status.INFEASIBLE
         rows = await done(priced.frame, outcome) if feasible else None
         if priced is not self.priced:
-            return  # other clients were dropped meanwhile, and are next
+            return  # other clients were dropped meanwhile, and come next
         self.outcome, self.rows = outcome if feasible else None, rows
         self._show_outcome()
         self._set_address()
@@ -341,14 +341,14 @@ class PricePage:
 
     def _set_address(self) -> None:
         state = self.asked.address(self.priced.usual)
-        if self.file:  # whoever opens the link is told what is missing
+        if self.file:  # so that the page can say which file the link lacks
             state["file"] = self.file
         if self.selected:
             state["select"] = "\n".join(sorted(self.selected)[:MOST_SELECTED])
         set_address(state)
 
     def _show_whose(self) -> None:
-        """Say whose prices these are, and where α is from."""
+        """Say whose prices these are, and where α comes from."""
         priced, count = self.priced, len(self.priced.clients)
         self.whose.set_text(
             f"{priced.name or 'Example'}: {number(count)} clients"

@@ -31,17 +31,17 @@ __all__ = ["results_page"]
 COMMAND = "fedprice reproduce setup1 --quick --out results"
 MEANING = {
     "holds": "The whole interval lies on the side that the paper claims.",
-    "inconclusive": "The interval reaches to both sides.",
+    "inconclusive": "The interval reaches both sides.",
     "fails": "The whole interval lies on the other side.",
 }
 LABELS = {"paper": "the paper says", "ours": "found here"}
-# What is shown is text: a badge with the verdict, its icon and its colour.
+# A badge with the verdict as text, its icon and its colour.
 VERDICT_SLOT = """<q-td :props="props"><q-badge :aria-label="props.value" :title="props.value"
  :color="{holds: 'positive', fails: 'negative'}[props.value] || 'secondary'">
 <q-icon :name="{holds: 'check_circle', fails: 'cancel'}[props.value] || 'help'"/>
 <span class="gt-xs q-ml-xs">{{ props.value }}</span></q-badge></q-td>"""
 MOST_CHIPS = 40  # seeds that can be switched off one by one; further ones are always shown
-LARGEST = 1e300  # an infinite number, where tables are sorted
+LARGEST = 1e300  # stands for infinity where tables are sorted
 
 
 async def results_page(served: Served) -> None:
@@ -59,7 +59,7 @@ async def results_page(served: Served) -> None:
         except FedpriceError as error:
             Problem().show(str(error))
             return
-        if found is None:  # the server ends
+        if found is None:  # the server is shutting down
             return
         if not found.runs:
             Problem().show(f"{served.results} has no curves.")
@@ -107,7 +107,7 @@ class _Results:
                 )
                 self.switch = ui.switch(
                     "single runs", value=self.single, on_change=self._change_single
-                ).tooltip("Draw every seed by itself instead of the band.")
+                ).tooltip("Draw each seed separately instead of the band.")
                 self.seeds = ui.row().classes("items-center gap-1")
             self.legend = ui.row().classes("w-full items-center gap-x-4 gap-y-0 mt-1")
             with ui.element("div").classes("grid grid-cols-1 lg:grid-cols-2 gap-4 w-full mt-2"):
@@ -229,7 +229,7 @@ def _table(table: WrittenTable) -> None:
         for at, row in enumerate(table.rows)
     ]
     if "verdict" in table.columns:
-        columns.insert(0, columns.pop())  # where a narrow screen shows it, too
+        columns.insert(0, columns.pop())  # to the front, where a narrow screen shows it, too
     drawn = ui.table(columns=columns, rows=rows, row_key="id", pagination=0)
     drawn.props("flat dense wrap-cells hide-bottom").classes("w-full fp-narrow")
     if "verdict" in table.columns:

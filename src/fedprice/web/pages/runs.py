@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["run_page", "runs_page"]
 
-EVERY = 1.0  # seconds between looks
-PATIENCE = 1.0  # seconds that a page waits for its numbers before it is shown without
+EVERY = 1.0  # seconds between reads
+PATIENCE = 1.0  # seconds that a page waits for its numbers before it is shown without them
 SIMULATE = "fedprice simulate setup1 --seeds 1 --rounds 200 --ledger"
 # Columns that are explained.
 TOLD = {"agreed", "audit", "delivered", "heads", "level", "missed", "period", "refused", "state"}
@@ -71,13 +71,13 @@ async def run_page(served: Served, run: str) -> None:
 
 def _no_ledger() -> None:
     empty(
-        "No ledger is shown. End the server (Ctrl-C), and start it with the ledger of a market:",
+        "No ledger is shown. Stop the server (Ctrl-C), and start it again with a market's ledger:",
         "fedprice serve --ledger sqlite:///market.db",
     )
 
 
 class _Live:
-    """What looks into the ledger every second, and says what is wrong in one line."""
+    """A page that reads the ledger every second, and reports errors in one line."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -85,7 +85,7 @@ class _Live:
         self._said: tuple[str, str | None] = ("", None)
 
     async def draw(self) -> None:
-        """Draw everything, fill it in, and go on."""
+        """Draw everything, fill it in, and keep it up to date."""
         self.prefix = str(context.client.request.scope.get("root_path", ""))
         self.problem = Problem()
         self.missing = ui.column().classes("w-full")
@@ -93,7 +93,7 @@ class _Live:
             self.build()
         self.say("Reading the ledger …")
         self._first = asyncio.create_task(self.refresh())
-        # What takes longer is shown later: a page that is not there after 3 s is given up.
+        # Slow parts are shown later: a page that is not ready after 3 s is given up.
         await asyncio.wait({self._first}, timeout=PATIENCE)
         ui.timer(EVERY, self.refresh, immediate=False)
 
@@ -106,7 +106,7 @@ class _Live:
         raise NotImplementedError
 
     async def refresh(self) -> None:
-        """Show what is new, unless the last look is not over."""
+        """Show what is new, unless the previous read is still running."""
         if self._busy:
             return
         self._busy = True
@@ -133,7 +133,7 @@ class _Live:
         return f"{SIMULATE} {shlex.quote(masked(self.url))}"
 
     def say(self, text: str = "", command: str | None = None) -> None:
-        """Say what is missing instead of showing the body; nothing is, without a text."""
+        """Show a text instead of the body, or the body if there is no text."""
         if self._said == (text, command):
             return
         self._said = text, command
@@ -144,7 +144,7 @@ class _Live:
                 empty(text, command)
 
     def fill(self, table: ui.table, rows: list[dict[str, Any]], unit: str | None = None) -> None:
-        """Show other rows, if they are others; money is headed by its unit."""
+        """Show rows if they have changed; columns of money are headed by the unit."""
         for row in rows:
             if "address" in row:
                 row["address"] = self.prefix + row["address"]
@@ -158,7 +158,7 @@ class _Live:
 
 
 class RunsPage(_Live):
-    """All runs, with how far they are."""
+    """All runs, with their progress."""
 
     def build(self) -> None:
         """Draw the table of runs."""
@@ -179,13 +179,13 @@ class RunsPage(_Live):
             self.table.add_slot("body-cell-name", _LINK)
 
     async def look(self, ledger: Watched) -> None:
-        """Read the runs that are new or went on."""
+        """Read the runs that are new or have advanced."""
         runs = await asyncio.to_thread(ledger.following.runs)
         self.badge.show(await asyncio.to_thread(ledger.checked))
         if not runs:
             self.say(
                 f"The ledger {masked(self.url)} has no run yet. This page shows one as soon as it "
-                "is begun, for example by:",
+                "starts, for example with:",
                 self.example,
             )
             return
@@ -309,7 +309,7 @@ class RunPage(_Live):
         self.stopped.clear()
         if seen.goes_on:
             with self.stopped:
-                more = " To end it where it stands instead:" if seen.ends else ""
+                more = " To end it as it stands instead:" if seen.ends else ""
                 empty(f"Nothing was recorded for a minute. {seen.goes_on}{more}", seen.ends or None)
 
     def _show_numbers(self, seen: RunSeen) -> None:

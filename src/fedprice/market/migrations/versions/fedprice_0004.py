@@ -1,7 +1,7 @@
 """Accounts, entries with their postings, the states that runs resume from, and metrics.
 
-There is no way from earlier schemas: the entries of fedprice_0001 are of another format, and nobody
-signed them; fedprice_0002 kept each state as one value, of which SQLite refuses large ones; the
+There is no migration from earlier schemas: the entries of fedprice_0001 have another format, and
+are not signed; fedprice_0002 kept each state as one value, of which SQLite refuses large ones; the
 offers of fedprice_0003 have a price instead of a tariff.
 """
 
@@ -14,7 +14,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Create the tables; the database itself refuses overdrafts and changes of what is recorded."""
+    """Create the tables; the database itself refuses overdrafts and changes of recorded rows."""
     metadata.create_all(op.get_bind())
     if op.get_bind().dialect.name == "sqlite":
         for table in ("entries", "postings"):
