@@ -22,7 +22,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from fedprice.errors import InputError
-from fedprice.market import database, schema
+from fedprice.market import schema
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from tests.market.markets import at_price
