@@ -15,6 +15,7 @@ __all__ = ["extras_of_schemes", "require_extras"]
 # What each extra of pyproject.toml brings, as it is imported.
 MODULES = {
     "digits": ("sklearn",),
+    "excel": ("fastexcel",),
     "flower": ("flwr", "sqlalchemy", "alembic", "cryptography"),
     "learn": ("numba", "pooch", "threadpoolctl", "tqdm"),
     "market": ("sqlalchemy", "alembic", "cryptography"),
