@@ -211,12 +211,12 @@ CSV = "client_id,samples,grad_norm,cost,value\na,10,1,2,3\nb,20,1,2,3\n"
     [
         ("", "is empty"),
         ("client_id,samples,grad_norm,cost,value\n", "no rows"),
-        (CSV.replace("cost", "costs"), "unknown column 'costs'. Did you mean 'cost'?"),
+        (CSV.replace("cost", "costs"), "Rename 'costs' to 'cost'."),
         (CSV.replace("value", "zzz"), "unknown column 'zzz'. Choose from 'client_id'"),
         (CSV.replace(",value", "").replace(",3", ""), "there is no column 'value'"),
         (
             CSV.replace("samples,", "").replace("10,", "").replace("20,", ""),
-            "'samples' or a column",
+            "there is no column 'samples'; the columns are client_id, grad_norm, cost, value.",
         ),
         (CSV.replace("20", "many"), "column 'samples' must hold numbers; got 'many' in row 2"),
         (CSV.replace("20", ""), "column 'samples' must hold numbers; got nothing in row 2"),

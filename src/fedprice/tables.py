@@ -40,6 +40,7 @@ __all__ = [
     "TABLE_SUFFIXES",
     "as_pandas",
     "as_polars",
+    "check_folder",
     "check_output",
     "csv_text",
     "json_text",
@@ -49,6 +50,7 @@ __all__ = [
     "table_of",
     "text_column",
     "whole_file",
+    "whole_folder",
     "write_table",
 ]
 
@@ -303,6 +305,18 @@ def check_output(path: str | Path, suffixes: tuple[str, ...], *, force: bool = F
     return path
 
 
+def check_folder(path: str | Path) -> Path:
+    """Refuse a directory that could not be written, before any work is done for it."""
+    path = Path(path)
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no directory {path.parent}.")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"cannot write {path}: it is a file, not a directory.")
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{path} is not empty; name a directory that is, or a new one.")
+    return path
+
+
 # What reading an npz raises that is cut short, altered, or something else.
 BROKEN = (
     OSError,
@@ -346,3 +360,22 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory; what was written there appears at `path` if the block ends well.
+
+    `path` must not exist, or be an empty directory.
+    """
+    path = check_folder(path).absolute()
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
+            part = Path(beside) / "part"
+            part.mkdir()  # with the permissions of any other directory
+            yield part
+            if path.is_dir():
+                path.rmdir()
+            part.rename(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from error
