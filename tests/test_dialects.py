@@ -112,7 +112,8 @@ def test_a_spreadsheet(tmp_path: Path) -> None:
 def test_a_cell_far_down_that_is_no_number_is_named() -> None:
     """A reader that guesses types from the first rows makes nothing of it."""
     rows: list[list[Cell]] = [["client_id", "samples"]]
-    rows += [[n, n] for n in range(300)] + [[300, "many"]]
+    rows.extend([n, n] for n in range(300))
+    rows.append([300, "many"])
     frame = table_of(xlsx(Clients=rows), "a.xlsx")
     with pytest.raises(InputError, match="must hold numbers; got 'many' in row 301"):
         number_column(frame["samples"])

@@ -35,7 +35,6 @@ __all__ = [
     "Clients",
     "missing_columns",
     "require_same",
-    "with_assumed",
 ]
 
 _TYPE = ("cost", "value")  # what a server may not know
@@ -359,8 +358,14 @@ class Clients:
         >>> Clients.from_frame(own, rename=names, assume={"value": 0, "grad_norm": 1}).value
         array([0., 0.])
         """
-        frame = with_assumed(renamed(as_polars(frame), rename, _COLUMNS), assume or {})
-        check_columns(frame.columns, _COLUMNS, missing_columns(frame.columns, types=types))
+        frame, assume = renamed(as_polars(frame), rename, _COLUMNS), assume or {}
+        missing = [
+            name
+            for name in missing_columns(frame.columns, types=types)
+            if name not in assume and not (name == "grad_norm" and "update_norm" in assume)
+        ]
+        check_columns(frame.columns, _COLUMNS, missing)
+        frame = _with_assumed(frame, assume)
         if set(_NORMS.values()) <= set(frame.columns):
             raise InputError(
                 "give either a column 'grad_norm' or a column 'update_norm', one of the two."
@@ -412,7 +417,7 @@ def missing_columns(given: Sequence[str], *, types: bool = True) -> list[str]:
     return [names[0] for names in alternatives if not set(names) & set(given)]
 
 
-def with_assumed(frame: pl.DataFrame, assume: Mapping[str, float]) -> pl.DataFrame:
+def _with_assumed(frame: pl.DataFrame, assume: Mapping[str, float]) -> pl.DataFrame:
     """Return a table with numbers for all clients in the place of columns that it lacks."""
     import polars as pl
 

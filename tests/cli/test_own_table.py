@@ -54,7 +54,7 @@ def test_the_error_ends_with_the_option_to_try(run: Run, command: tuple[object, 
     code, out, err = run(command[0], "hospitals.csv", *command[1:])
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert err.startswith("fedprice: hospitals.csv: there is no column 'client_id', 'samples'")
-    assert err.endswith(f" Try --rename {RENAME}\n")
+    assert err.endswith(f"the columns are hospital, patients, cost_eur. Try --rename {RENAME}\n")
 
 
 def test_the_option_that_is_tried_works_for_any_name(run: Run) -> None:
@@ -114,8 +114,10 @@ def test_in_python() -> None:
     assert clients.samples is not None
     assert clients.samples.tolist() == [1200, 9000, 600]
     assert (clients.value.tolist(), clients.norm.tolist()) == ([0] * 3, [1] * 3)
+    updates = fp.Clients.read("hospitals.csv", rename=names, assume={"value": 0, "update_norm": 2})
+    assert (updates.norms, updates.norm.tolist()) == ("updates", [2] * 3)
     with pytest.raises(fp.InputError, match="cannot assume a column 'valu'"):
-        fp.Clients.read("hospitals.csv", rename=names, assume={"valu": 0})
+        fp.Clients.read("hospitals.csv", rename=names, assume=taken | {"valu": 0})
 
 
 # What was assumed
@@ -127,8 +129,14 @@ def test_the_assumptions_head_the_screen(run: Run) -> None:
     lines = out.splitlines()
     assert lines[0].strip() == "What these prices rest on"
     head = out[: out.index("equilibrium, 3 clients")]
-    for text in ("3,000 EUR in total", "1,000", "not given and not needed", "cost · q^2",
-                 "assumed to be 0 for every client", "assumed to be the same (1)"):  # fmt: skip
+    for text in (
+        "3,000 EUR in total",
+        "1,000",
+        "not needed: without values, no price depends on it",
+        "cost · q^2",
+        "assumed to be 0 for every client",
+        "assumed to be 1 for every client",
+    ):
         assert text in head
     assert re.search(r"expected loss +\S+ · α above full", out)
     assert "sign threshold" not in out

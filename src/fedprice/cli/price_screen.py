@@ -137,20 +137,20 @@ def _over_assumptions(
     lines = []
     if "price_norm_half" in found.prices:
         lines.append(
-            "Norms were assumed: the columns have the price of each client if its own norm were "
-            "half, or twice, that of all others."
+            "Norms were assumed: prices if a client's own norm were half, or twice, that of all "
+            "others."
         )
     if found.loss_ratio is not None:
         lines.append(
-            "At the prices above the expected loss would then be at most "
-            f"{found.loss_ratio - 1:.1%} above that of prices made for these norms."
+            f"Not knowing them costs at most {found.loss_ratio - 1:.1%} of the loss of prices that "
+            "know them."
         )
     if found.spend_if_valued is not None:
-        lines.append(
-            "Values were assumed: the last column has the price of each client if it valued the "
-            "model at half of what would make it pay. At the prices above it would join more "
-            f"often, and the spend would be up to {money(found.spend_if_valued, currency)}."
-        )
+        spend = money(found.spend_if_valued, currency)
+        lines += [
+            "Values were assumed: prices if a client had half of the value above which it pays.",
+            f"At its price above it would join more often, and the spend would be up to {spend}.",
+        ]
     moves = _moves(outcome, columns, "what was assumed", most_rows)
     return Group(moves, *map(Text, lines))
 

@@ -28,8 +28,7 @@ ALPHA_FREE = (
 )  # fmt: skip
 MEANING = {
     "value": "assumed to be 0 for every client: pure sellers, who join for money alone",
-    "grad_norm": "assumed to be the same (1) for every client: a sample of one teaches as much as "
-    "a sample of any other",
+    "grad_norm": "assumed to be 1 for every client: all samples teach equally much",
 }
 
 
@@ -58,15 +57,12 @@ class Assumptions:
         if calibration is not None:
             low, high = map(number, calibration.interval)
             known += f"; 95 % from {low} to {high}"
-        unknown = (
-            "not given and not needed: no client has a value, so that prices and levels depend on "
-            "neither α nor the rounds. Losses are in units of α"
-        )
+        unknown = "not needed: without values, no price depends on it; losses are in units of α"
         pairs = [
             ("budget", f"{money(game.budget, currency)} in total, for all rounds together"),
             ("rounds", number(game.bound.rounds)),
             ("α", unknown if self.alpha is None else known),
-            ("τ", f"{tau}: joining a share q of the rounds costs a client cost · q^{tau}"),
+            ("τ", f"{tau}: joining a share q of the rounds costs cost · q^{tau}"),
         ]
         return pairs + [(name, MEANING[name]) for name in self.columns]
 
