@@ -37,6 +37,7 @@ myst_heading_anchors = 4
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
+nb_merge_streams = True  # one block per command, however its output arrived
 
 # What lies outside this directory is shown on the site by a page that includes it.
 _OUTSIDE = {

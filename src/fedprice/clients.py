@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from fedprice.columns import ColumnsError, check_columns, renamed
 from fedprice.errors import InputError, nearest, number_like, precision_error
 from fedprice.tables import (
     as_pandas,
@@ -18,7 +19,7 @@ from fedprice.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -28,7 +29,13 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray
 
 
-__all__ = ["LARGEST_WEIGHT", "WEIGHT_TOLERANCE", "Clients", "require_same"]
+__all__ = [
+    "LARGEST_WEIGHT",
+    "WEIGHT_TOLERANCE",
+    "Clients",
+    "missing_columns",
+    "require_same",
+]
 
 _TYPE = ("cost", "value")  # what a server may not know
 _OPTIONAL = ("level_min", "level_max")
@@ -292,20 +299,36 @@ class Clients:
         return replace(self, level_min=floor)
 
     @classmethod
-    def read(cls, path: str | Path, *, types: bool = True) -> Self:
-        """Read clients from a CSV or Parquet file (see `from_frame` for the columns)."""
+    def read(
+        cls,
+        path: str | Path,
+        *,
+        types: bool = True,
+        rename: Mapping[str, str] | None = None,
+        assume: Mapping[str, float] | None = None,
+    ) -> Self:
+        """Read clients from a CSV, Parquet or .xlsx file (see `from_frame` for the columns)."""
+        frame = read_table(path)
         try:
-            return cls.from_frame(read_table(path), types=types)
+            return cls.from_frame(frame, types=types, rename=rename, assume=assume)
+        except ColumnsError as error:
+            raise ColumnsError(f"{path}: {error.text}", error.rename) from error
         except InputError as error:
-            text = str(error)
-            raise InputError(text if str(path) in text else f"{path}: {text}") from error
+            raise InputError(f"{path}: {error}") from error
 
     def write(self, path: str | Path, *, force: bool = False) -> None:
         """Write the clients to a CSV or Parquet file, by its suffix, whole or not at all."""
         write_table(self.to_frame(), path, force=force)
 
     @classmethod
-    def from_frame(cls, frame: Any, *, types: bool = True) -> Self:
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        types: bool = True,
+        rename: Mapping[str, str] | None = None,
+        assume: Mapping[str, float] | None = None,
+    ) -> Self:
         """Return the clients of a dataframe: polars, pandas, pyarrow or any other.
 
         The columns are `client_id`, `samples` or `weight`, `grad_norm` or `update_norm`, `cost`,
@@ -318,6 +341,11 @@ class Clients:
             an index is ignored.
         types
             Whether `cost` and `value` must be there.
+        rename
+            Columns that have other names, from theirs to the ones above.
+        assume
+            Numbers for all clients in the place of columns that the table does not have, such as
+            `{"value": 0, "grad_norm": 1}`; columns that it has stay.
 
         Examples
         --------
@@ -325,24 +353,24 @@ class Clients:
         >>> columns = {"samples": [12, 90], "grad_norm": [1, 1], "cost": [4, 5], "value": [0, 9]}
         >>> Clients.from_frame(pl.DataFrame({"client_id": ["a", "b"]} | columns)).ids
         array(['a', 'b'], dtype=object)
+        >>> own = pl.DataFrame({"hospital": ["a", "b"], "patients": [12, 90], "cost": [4, 5]})
+        >>> names = {"hospital": "client_id", "patients": "samples"}
+        >>> Clients.from_frame(own, rename=names, assume={"value": 0, "grad_norm": 1}).value
+        array([0., 0.])
         """
-        frame = as_polars(frame)
-        for name in frame.columns:
-            if "_duplicated_" in name:  # what polars makes of a name that it has seen
-                raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
-            if name not in _COLUMNS:
-                raise InputError(f"unknown column {name!r}. {nearest(name, _COLUMNS)}")
-        norm = "update_norm" if "update_norm" in frame.columns else "grad_norm"
-        for name in ("client_id", norm, *(_TYPE if types else ())):
-            if name not in frame.columns:
-                raise InputError(
-                    f"there is no column {name!r}; the columns are {', '.join(frame.columns)}."
-                )
+        frame, assume = renamed(as_polars(frame), rename, _COLUMNS), assume or {}
+        missing = [
+            name
+            for name in missing_columns(frame.columns, types=types)
+            if name not in assume and not (name == "grad_norm" and "update_norm" in assume)
+        ]
+        check_columns(frame.columns, _COLUMNS, missing)
+        frame = _with_assumed(frame, assume)
         if set(_NORMS.values()) <= set(frame.columns):
             raise InputError(
                 "give either a column 'grad_norm' or a column 'update_norm', one of the two."
             )
-        if ("samples" in frame.columns) == ("weight" in frame.columns):
+        if {"samples", "weight"} <= set(frame.columns):
             raise InputError("give either a column 'samples' or a column 'weight', one of the two.")
         if frame.height == 0:
             raise InputError("the table has no rows; give at least one client.")
@@ -374,6 +402,35 @@ class Clients:
     def to_pandas(self) -> pd.DataFrame:
         """Return `to_frame` as a pandas table (extra `pandas`)."""
         return as_pandas(self.to_frame())
+
+
+def missing_columns(given: Sequence[str], *, types: bool = True) -> list[str]:
+    """Return which of the columns that clients need are not there.
+
+    Examples
+    --------
+    >>> missing_columns(["client_id", "weight", "cost"])
+    ['grad_norm', 'value']
+    """
+    alternatives = [("client_id",), ("samples", "weight"), tuple(_NORMS.values())]
+    alternatives += [(name,) for name in _TYPE if types]
+    return [names[0] for names in alternatives if not set(names) & set(given)]
+
+
+def _with_assumed(frame: pl.DataFrame, assume: Mapping[str, float]) -> pl.DataFrame:
+    """Return a table with numbers for all clients in the place of columns that it lacks."""
+    import polars as pl
+
+    missing = missing_columns(frame.columns)
+    for name in assume:
+        if name not in _COLUMNS:
+            raise InputError(f"cannot assume a column {name!r}. {nearest(name, _COLUMNS)}")
+    lacks = [
+        name
+        for name in assume
+        if name not in frame.columns and (name not in _NORMS.values() or "grad_norm" in missing)
+    ]
+    return frame.with_columns(pl.lit(float(assume[name])).alias(name) for name in lacks)
 
 
 def _shown(value: float) -> str:

@@ -16,6 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.dialects import (
+    decoded,
+    is_spreadsheet,
+    plain_numbers,
+    refuse_grouping,
+    separator,
+    sheet,
+)
 from fedprice.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -32,6 +40,7 @@ __all__ = [
     "TABLE_SUFFIXES",
     "as_pandas",
     "as_polars",
+    "check_folder",
     "check_output",
     "csv_text",
     "json_text",
@@ -41,6 +50,7 @@ __all__ = [
     "table_of",
     "text_column",
     "whole_file",
+    "whole_folder",
     "write_table",
 ]
 
@@ -117,7 +127,10 @@ def as_pandas(frame: pl.DataFrame) -> pd.DataFrame:
 
 
 def read_table(path: str | Path) -> pl.DataFrame:
-    """Read a CSV (every column as text) or Parquet file, told apart by its content.
+    """Read a CSV, Parquet or .xlsx file, told apart by its content.
+
+    Columns of CSV may be separated by commas, semicolons or tabs, in UTF-8 or UTF-16. All columns
+    of CSV and .xlsx (extra `excel`) are text; `number_column` makes numbers of them.
 
     Parameters
     ----------
@@ -127,11 +140,11 @@ def read_table(path: str | Path) -> pl.DataFrame:
     Raises
     ------
     InputError
-        If there is no such file, or if it is neither CSV nor Parquet.
+        If there is no such file, or if it cannot be read in one way only.
     """
     path = Path(path)
     if path.is_dir():
-        raise InputError(f"{path} is a directory; give a CSV or Parquet file.")
+        raise InputError(f"{path} is a directory; give a CSV, Parquet or .xlsx file.")
     try:
         content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
@@ -140,14 +153,13 @@ def read_table(path: str | Path) -> pl.DataFrame:
 
 
 def table_of(content: bytes, name: str) -> pl.DataFrame:
-    """Return the table in the content of a CSV or Parquet file of this name (see `read_table`)."""
+    """Return the table in the content of a file of this name (see `read_table`)."""
     import polars as pl
     import polars.selectors as cs
 
-    if content.startswith(b"PK\x03\x04"):
-        raise InputError(f"{name} is a spreadsheet or an archive; save the table as CSV (UTF-8).")
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError(f"{name} is UTF-16 text; save it as UTF-8.")
+    if is_spreadsheet(content, name):
+        return _without_blank_rows(sheet(content, name))
+    content = decoded(content, name)
     if not content.strip():
         raise InputError(f"{name} is empty; its first line must name the columns.")
     try:
@@ -155,7 +167,8 @@ def table_of(content: bytes, name: str) -> pl.DataFrame:
             return pl.read_parquet(content)
         if b"\0" in content[:4096]:
             raise InputError(f"{name} is neither a CSV nor a Parquet file.")
-        frame = pl.read_csv(content, infer_schema=False)
+        mark = separator(content, name)
+        frame = pl.read_csv(content, infer_schema=False, separator=mark)
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         if "utf-8" in reason.lower() or "utf8" in reason.lower():
@@ -163,13 +176,18 @@ def table_of(content: bytes, name: str) -> pl.DataFrame:
         if "found more fields" in reason:
             raise InputError(f"{name} has a row with more fields than its first line.") from error
         raise InputError(f"{name} is neither a CSV nor a Parquet file: {reason}.") from error
-    for mark in (";", "\t"):
-        if frame.width == 1 and mark in frame.columns[0]:
-            raise InputError(f"{name} separates its columns by {mark!r}; use commas.")
-    blank = pl.all_horizontal(pl.all().is_null())
     # Most columns have no quotes, and the pattern is slow on millions of cells.
     quoted = cs.by_name([c.name for c in frame if c.str.starts_with("'").any()])
-    return frame.filter(~blank).with_columns(quoted.str.replace(_QUOTED_FORMULA, "$1"))
+    frame = _without_blank_rows(frame).with_columns(quoted.str.replace(_QUOTED_FORMULA, "$1"))
+    if mark != ",":
+        refuse_grouping(frame, name)
+    return frame
+
+
+def _without_blank_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    import polars as pl
+
+    return frame.filter(~pl.all_horizontal(pl.all().is_null()))
 
 
 def text_column(column: pl.Series) -> npt.NDArray[np.object_]:
@@ -186,10 +204,14 @@ def text_column(column: pl.Series) -> npt.NDArray[np.object_]:
 def number_column(column: pl.Series) -> FloatArray:
     """Return a column of numbers, or of text that reads as numbers; none may be missing.
 
+    Text may have decimal commas; what could be thousands as well is refused.
+
     Examples
     --------
     >>> import polars as pl
     >>> number_column(pl.Series("cost", ["4", " 5.5"]))
+    array([4. , 5.5])
+    >>> number_column(pl.Series("cost", ["4", "5,5"]))
     array([4. , 5.5])
     """
     import polars as pl
@@ -198,6 +220,8 @@ def number_column(column: pl.Series) -> FloatArray:
         raise InputError(f"column {column.name!r} must hold numbers; got {column.dtype}.")
     text = column.str.strip_chars() if column.dtype == pl.String else column
     numbers = text.cast(pl.Float64, strict=False)
+    if column.dtype == pl.String and numbers.null_count() > text.null_count():
+        numbers = plain_numbers(text).cast(pl.Float64, strict=False)
     if numbers.null_count():
         row = numbers.is_null().arg_max() or 0
         got = "nothing" if column[row] is None else repr(column[row])
@@ -281,6 +305,18 @@ def check_output(path: str | Path, suffixes: tuple[str, ...], *, force: bool = F
     return path
 
 
+def check_folder(path: str | Path) -> Path:
+    """Refuse a directory that could not be written, before any work is done for it."""
+    path = Path(path)
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no directory {path.parent}.")
+    if path.exists() and not path.is_dir():
+        raise InputError(f"cannot write {path}: it is a file, not a directory.")
+    if path.is_dir() and any(path.iterdir()):
+        raise InputError(f"{path} is not empty; name a directory that is, or a new one.")
+    return path
+
+
 # What reading an npz raises that is cut short, altered, or something else.
 BROKEN = (
     OSError,
@@ -324,3 +360,22 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}.") from error
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary directory; what was written there appears at `path` if the block ends well.
+
+    `path` must not exist, or be an empty directory.
+    """
+    path = check_folder(path).absolute()
+    try:
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as beside:
+            part = Path(beside) / "part"
+            part.mkdir()  # with the permissions of any other directory
+            yield part
+            if path.is_dir():
+                path.rmdir()
+            part.rename(path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from error

@@ -332,7 +332,7 @@ def test_standard_input(run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_figure_that_cannot_be_drawn_leaves_no_table(
     run: Run, clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(outcome: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedprice.pricing.figures.draw_outcome", fail)

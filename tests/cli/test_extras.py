@@ -23,6 +23,7 @@ from tests.conftest import Run
         ("compare clients.csv --alpha 3.3 --train setup1", "numba", "learn"),
         ("compare clients.csv --alpha 3.3 --plot x.png", "matplotlib", "plot"),
         ("price clients.csv --alpha 3.3 --plot x.png", "matplotlib", "plot"),
+        ("price clients.csv --alpha 3.3 --letters l", "matplotlib", "plot"),
         ("data show setup1 --plot x.png", "matplotlib", "plot"),
         ("reproduce setup1", "jinja2", "reproduce"),
         ("reproduce setup1", "matplotlib", "reproduce"),

@@ -170,7 +170,7 @@ SPLIT = "client_id,label,x,split\na,0,1,train\na,1,2,train\nb,0,3,train\n"
         (SPLIT + "b,7,4,test\n", "no class that is unseen in training; got 7 in row 4"),
         (SPLIT + "c,1,4,test\n", "client 'c' has only test rows, the first in row 4"),
         ("client_id,label,x,split\n,1,4,test\n", "there are no training rows"),
-        ("client_id;label;x\na;0;1\n", "separates its columns by ';'; use commas"),
+        ("client_id;label;x,y\na;0;1\n", "has both ',' and ';', so that the separator"),
     ],
 )
 def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from fedprice.errors import InputError
 from fedprice.web import uploads
 from fedprice.web.uploads import clients_of, content_of, table_in
+from tests.spreadsheets import xlsx
 
 
 def parquet(frame: pl.DataFrame) -> bytes:
@@ -68,3 +69,18 @@ def test_control_characters_of_a_file_name_do_not_reach_commands() -> None:
     file = SimpleNamespace(name="a\x1b[2J\x15\n.csv", size=lambda: 0, read=read)
     name, _ = asyncio.run(content_of(SimpleNamespace(file=file)))  # type: ignore[arg-type]
     assert name == "a\ufffd[2J\ufffd\ufffd.csv"
+
+
+def test_a_spreadsheet_is_left_to_the_command_line() -> None:
+    """A small one can unpack to more than this machine has memory for."""
+    content = xlsx(Clients=[["client_id", "cost"], ["a", 1]])
+    with pytest.raises(
+        InputError, match=r"a\.xlsx is a spreadsheet; save it as CSV .* fedprice serve"
+    ):
+        table_in("a.xlsx", content)
+
+
+def test_columns_are_counted_whatever_separates_them() -> None:
+    for mark in (b",", b";", b"\t"):
+        with pytest.raises(InputError, match="at most 5,000,000 rows and 1,000 columns"):
+            table_in("a.csv", mark.join([b"x"] * 2000) + b"\n")

@@ -36,6 +36,7 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
+from fedprice.columns import parse_rename
 from fedprice.commands.compare import compare as compute
 from fedprice.commands.compare import compared, gains, tariff_schemes
 from fedprice.commands.games import (
@@ -63,6 +64,7 @@ SEEDS = 3
 def compare(
     clients: options.ClientsFile,
     budget: options.Budget = 200.0,
+    rename: options.Rename = None,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
@@ -150,14 +152,20 @@ def compare(
             manner.check(schemes)
             kept = stack.enter_context(kept_in(work))
             if pilots:  # report a broken table before the pilots run
-                terms = read_terms(clients, what.task.ids, what.task.samples, what.name)
+                terms = read_terms(
+                    clients,
+                    what.task.ids,
+                    what.task.samples,
+                    what.name,
+                    rename=parse_rename(rename),
+                )
             if alpha is None:
                 values = None if terms is None else terms.value
                 measured = calibrated(what, calibration, kept, manner, impact, values)
         with stderr().status("comparing"):
             game = read_game(
                 clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
-                exponent=exponent, max_weight=most, terms=terms,
+                exponent=exponent, max_weight=most, terms=terms, rename=parse_rename(rename),
             )  # fmt: skip
             if train_ is not None:
                 game = _of_the_task(game, clients, what)

@@ -17,7 +17,7 @@ from fedprice.cli import STOPPED
 from fedprice.cli.extras import require_extras
 from fedprice.cli.options import Format
 from fedprice.errors import FedpriceError
-from fedprice.tables import check_output, csv_text, whole_file
+from fedprice.tables import check_folder, check_output, csv_text, whole_file, whole_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,8 +83,11 @@ class Delivery:
     plot: Path | None = None
     format: Format = Format.TABLE
     force: bool = False
+    folder: Path | None = None
 
     def __post_init__(self) -> None:
+        if self.folder is not None:
+            check_folder(self.folder)
         if self.output is not None:
             check_output(self.output, OUTPUT_SUFFIXES, force=self.force)
         if self.plot is not None:
@@ -98,9 +101,12 @@ class Delivery:
         to_json: Callable[[], str],
         to_screen: Callable[[], RenderableType],
         to_figure: Callable[[], Figure] | None = None,
+        to_folder: Callable[[Path], None] | None = None,
     ) -> None:
         """Write all of the files or none, then print."""
         with ExitStack() as stack:
+            if self.folder is not None and to_folder is not None:
+                to_folder(stack.enter_context(whole_folder(self.folder)))
             if self.plot is not None and to_figure is not None:
                 part = stack.enter_context(whole_file(self.plot))
                 to_figure().savefig(part, format=self.plot.suffix[1:], metadata=None)
@@ -118,6 +124,6 @@ class Delivery:
             console.print(screen)
         else:
             sys.stdout.write(csv_text(rows) if self.format is Format.CSV else to_json())
-        for path in (self.output, self.plot):
+        for path in (self.output, self.plot, self.folder):
             if path is not None:
                 stderr().print(f"wrote {path}", markup=False)

@@ -15,6 +15,7 @@ __all__ = ["extras_of_schemes", "require_extras"]
 # The modules that each extra of pyproject.toml installs, by the names they are imported with.
 MODULES = {
     "digits": ("sklearn",),
+    "excel": ("fastexcel",),
     "flower": ("flwr", "sqlalchemy", "alembic", "cryptography"),
     "learn": ("numba", "pooch", "threadpoolctl", "tqdm"),
     "market": ("sqlalchemy", "alembic", "cryptography"),

@@ -12,6 +12,7 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.summaries import COLUMNS, summary_table
+from fedprice.columns import parse_rename
 from fedprice.commands.frontier import frontier as compute
 from fedprice.commands.games import read_calibration, read_game
 from fedprice.commands.warnings import frontier_warnings
@@ -27,6 +28,7 @@ __all__ = ["frontier"]
 def frontier(
     clients: options.ClientsFile,
     budgets: Annotated[str, typer.Option(metavar="LO:HI:N", help="N budgets from LO to HI.")],
+    rename: options.Rename = None,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
@@ -45,7 +47,7 @@ def frontier(
         game = read_game(
             clients, budget=float(points[0]), alpha=alpha,
             calibration=read_calibration(calibration, alpha, impact), rounds=rounds,
-            exponent=exponent, max_weight=max_weight,
+            exponent=exponent, max_weight=max_weight, rename=parse_rename(rename),
         )  # fmt: skip
         traced = compute(game, points.tolist())
     rows, warnings = traced.to_frame(), frontier_warnings(traced)

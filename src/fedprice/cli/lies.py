@@ -9,6 +9,7 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr
+from fedprice.columns import parse_rename
 from fedprice.commands.games import read_calibration, read_game
 from fedprice.commands.lies import lies as compute
 from fedprice.pricing import Status
@@ -43,6 +44,7 @@ def lies(
         ),
     ] = False,
     budget: options.Budget = 200.0,
+    rename: options.Rename = None,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
@@ -64,7 +66,7 @@ def lies(
         measured = read_calibration(calibration, alpha, impact)
         game = read_game(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
-            exponent=exponent, max_weight=max_weight,
+            exponent=exponent, max_weight=max_weight, rename=parse_rename(rename),
         )  # fmt: skip
         found = compute(game, factor, free_response=free_response)
     rows = found.to_frame()

@@ -23,6 +23,7 @@ __all__ = [
     "MaxWeight",
     "OutputFile",
     "PlotFile",
+    "Rename",
     "Rounds",
     "Scheme",
     "Schemes",
@@ -49,8 +50,16 @@ ClientsFile = Annotated[
     Path,
     typer.Argument(
         metavar="CLIENTS",
-        help="CSV or Parquet with the columns client_id, samples (or weight), grad_norm (or "
+        help="CSV, Parquet or .xlsx with the columns client_id, samples (or weight), grad_norm (or "
         "update_norm), cost, value and optionally level_min, level_max.",
+    ),
+]
+Rename = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OLD=NEW,…",
+        help="Columns of CLIENTS that have other names, such as "
+        "hospital=client_id,patients=samples.",
     ),
 ]
 Budget = Annotated[float, typer.Option(help="Maximum total payment; may be negative.")]

@@ -20,6 +20,7 @@ from fedprice.cli.beliefs import (
     read_beliefs,
 )
 from fedprice.cli.console import Delivery, stderr
+from fedprice.columns import parse_rename
 from fedprice.commands.games import read_calibration, read_clients
 from fedprice.commands.post import DRAWS, OTHERS, check_post, post_form
 from fedprice.commands.post import post as compute
@@ -85,6 +86,7 @@ def post(
     cost: MeanCost = None,
     value: MeanValue = None,
     budget: options.Budget = 200.0,
+    rename: options.Rename = None,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
@@ -131,7 +133,7 @@ def post(
         measured = read_calibration(calibration, alpha, impact)
         table, bound = read_clients(
             clients, alpha=alpha, calibration=measured, rounds=rounds, max_weight=max_weight,
-            types=believed is None,
+            types=believed is None, rename=parse_rename(rename),
         )  # fmt: skip
         if hull is not None and hull not in table.ids:
             raise InputError(f"--hull: there is no client {hull!r}. {nearest(hull, table.ids)}")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fedprice.bound import Bound
-from fedprice.clients import LARGEST_WEIGHT, Clients, require_same
+from fedprice.clients import LARGEST_WEIGHT, Clients, missing_columns, require_same
+from fedprice.columns import ColumnsError, check_columns, renamed
+from fedprice.commands.assumptions import ASSUMED, Assumptions, needs_alpha
 from fedprice.commands.price import losses_of
-from fedprice.errors import InputError, nearest
+from fedprice.errors import InputError
 from fedprice.game import Game
 from fedprice.tables import read_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from fedprice.arrays import FloatArray, IntArray
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "in_order",
+    "read_assumed_game",
     "read_calibration",
     "read_clients",
     "read_game",
@@ -41,6 +48,7 @@ def read_game(
     exponent: float,
     max_weight: float | None,
     terms: Clients | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Game:
     """Make a game from a file of clients, with α and norms as given or as measured.
 
@@ -48,7 +56,7 @@ def read_game(
     """
     table, bound = read_clients(
         clients, alpha=alpha, calibration=calibration, rounds=rounds, max_weight=max_weight,
-        terms=terms,
+        terms=terms, rename=rename,
     )  # fmt: skip
     return Game(table, bound=bound, budget=budget, cost_exponent=exponent)
 
@@ -62,21 +70,106 @@ def read_clients(
     max_weight: float | None,
     terms: Clients | None = None,
     types: bool = True,
+    rename: Mapping[str, str] | None = None,
 ) -> tuple[Clients, Bound]:
-    """Return a file's clients and the bound; without `types`, costs and values may be missing."""
+    """Return a file's clients and the bound; without `types`, costs and values may be missing.
+
+    `rename` is what a command was told to rename, and None for one that cannot be told.
+    """
     if calibration is None:
         bound = Bound(alpha=_ask_alpha(alpha), rounds=rounds)
-        table = Clients.read(clients, types=types)
+        with _reading(clients, rename):
+            table = Clients.read(clients, types=types, rename=rename)
     else:
-        whose = f"the calibration of {calibration.name}"
         if terms is None:
-            terms = read_terms(clients, calibration.ids, calibration.samples, whose, types=types)
+            terms = _measured_terms(clients, calibration, types=types, rename=rename)
         bound, table = calibration.bound(rounds), _with_norms(terms, calibration)
+    return _with_floors(table, max_weight, calibration), bound
+
+
+def read_assumed_game(
+    path: Path,
+    *,
+    budget: float,
+    alpha: float | None,
+    calibration: Calibration | None,
+    rounds: int,
+    exponent: float,
+    max_weight: float | None,
+    rename: Mapping[str, str],
+    scheme: str,
+) -> tuple[Game, Assumptions]:
+    """Make a game of a file of clients, as `read_game` does, with assumptions for what it lacks.
+
+    α need not be given where no price depends on it.
+    """
+    if calibration is not None:
+        terms = _measured_terms(path, calibration, types=False, rename=rename)
+        columns = tuple(name for name in terms.unknown if name == "value")
+        if columns:
+            terms = replace(terms, value=np.zeros(len(terms)))
+        clients, bound = _with_norms(terms, calibration), calibration.bound(rounds)
+        whence: str | None = "measured"
+    else:
+        clients, columns = _read_assuming(path, rename)
+        if alpha is None and not needs_alpha(clients, scheme):
+            whence, alpha = None, 1.0
+        else:
+            whence = "given"
+        bound = Bound(alpha=_ask_alpha(alpha), rounds=rounds)
+    clients = _with_floors(clients, max_weight, calibration)
+    game = Game(clients, bound=bound, budget=budget, cost_exponent=exponent)
+    return game, Assumptions(columns, whence)
+
+
+def _read_assuming(path: Path, rename: Mapping[str, str]) -> tuple[Clients, tuple[str, ...]]:
+    """Return the clients of a file, and which columns were assumed."""
+    frame = read_table(path)
+    with _reading(path, rename):
+        clients = Clients.from_frame(frame, rename=rename, assume=ASSUMED)
+    given = [rename.get(name, name) for name in frame.columns]
+    return clients, tuple(name for name in missing_columns(given) if name in ASSUMED)
+
+
+def _measured_terms(
+    path: Path,
+    calibration: Calibration,
+    *,
+    types: bool = True,
+    rename: Mapping[str, str] | None = None,
+) -> Clients:
+    """Return the clients of a file, which must be exactly those of a calibration."""
+    whose = f"the calibration of {calibration.name}"
+    return read_terms(path, calibration.ids, calibration.samples, whose, types=types, rename=rename)
+
+
+def _with_floors(
+    clients: Clients, max_weight: float | None, calibration: Calibration | None
+) -> Clients:
+    """Return clients with floors by the largest weight, which is 1 for what was calibrated."""
     if max_weight is None and calibration is not None:
         max_weight = LARGEST_WEIGHT
-    if max_weight is not None:
-        table = table.with_max_weight(max_weight)
-    return table, bound
+    return clients if max_weight is None else clients.with_max_weight(max_weight)
+
+
+@contextmanager
+def _reading(path: Path, rename: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Let errors about a table name its file, and the option that renames its columns.
+
+    A command that has no such option passes None.
+    """
+    try:
+        yield
+    except ColumnsError as error:
+        text = error.text if str(path) in error.text else f"{path}: {error.text}"
+        if rename is None:
+            raise ColumnsError(text, error.rename) from error
+        old_names = {new: old for old, new in rename.items()}
+        both = {old_names.get(old, old): new for old, new in error.rename.items()}
+        raise InputError(ColumnsError(text, {**rename, **both}).on_command_line()) from error
+    except InputError as error:
+        text = str(error)
+        raise InputError(text if str(path) in text else f"{path}: {text}") from error
 
 
 def read_calibration(
@@ -119,33 +212,34 @@ def _with_norms(terms: Clients, calibration: Calibration) -> Clients:
 
 
 def read_terms(
-    path: Path, ids: Sequence[str], samples: IntArray, whose: str, *, types: bool = True
+    path: Path,
+    ids: Sequence[str],
+    samples: IntArray,
+    whose: str,
+    *,
+    types: bool = True,
+    rename: Mapping[str, str] | None = None,
 ) -> Clients:
     """Return clients with cost and value from a file, their norms 1 until they are measured.
 
     They are in the order of the file, which must have exactly the clients that `ids` names.
+    `rename` is what a command was told to rename, and None for one that cannot be told.
     """
     import polars as pl
 
-    frame = read_table(path)
-    for name in frame.columns:
-        if name in MEASURED:
-            raise InputError(
-                f"{path}: leave out the column {name!r}; samples and norms are measured."
-            )
-        if name not in OWN:
-            raise InputError(f"{path}: unknown column {name!r}. {nearest(name, OWN)}")
-    if "client_id" not in frame.columns:
-        raise InputError(f"{path}: there is no column 'client_id'.")
-    given = frame["client_id"].cast(pl.String).fill_null("").to_list()
-    require_same(path, given, ids, whose)
-    at = {name: n for n, name in enumerate(ids)}
-    own = pl.Series("samples", samples[[at[name] for name in given]])
-    try:
+    with _reading(path, rename):
+        frame = renamed(read_table(path), rename, OWN)
+        for name in frame.columns:
+            if name in MEASURED:
+                raise InputError(f"leave out the column {name!r}; samples and norms are measured.")
+        needed = ("client_id", *(name for name in ("cost", "value") if types))
+        check_columns(frame.columns, OWN, [name for name in needed if name not in frame.columns])
+        given = frame["client_id"].cast(pl.String).fill_null("").to_list()
+        require_same(path, given, ids, whose)
+        at = {name: n for n, name in enumerate(ids)}
+        own = pl.Series("samples", samples[[at[name] for name in given]])
         measured = frame.with_columns(own, pl.lit(1.0).alias("grad_norm"))
         return Clients.from_frame(measured, types=types)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def read_losses(path: Path, name: str, clients: Clients) -> FloatArray:
@@ -153,11 +247,8 @@ def read_losses(path: Path, name: str, clients: Clients) -> FloatArray:
 
     The file has the columns `client_id` and `without` or `own`, or both.
     """
-    try:
+    with _reading(path):
         return losses_of(read_table(path), name, clients)
-    except InputError as error:
-        text = str(error)
-        raise InputError(text if str(path) in text else f"{path}: {text}") from error
 
 
 def in_order(path: Path, clients: Clients, ids: Sequence[str], whose: str) -> Clients:

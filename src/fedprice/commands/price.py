@@ -10,7 +10,9 @@ import numpy as np
 
 from fedprice.beliefs.refusals import Outside, refusals
 from fedprice.clients import require_same
+from fedprice.commands.assumptions import ALPHA_FREE, GIVEN
 from fedprice.commands.feasible import require_feasible
+from fedprice.commands.sensitivity import bands
 from fedprice.commands.warnings import price_warnings
 from fedprice.errors import InputError, nearest
 from fedprice.pricing import Outcome, Status, solve
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import polars as pl
+    from matplotlib.figure import Figure
 
     from fedprice.arrays import FloatArray
     from fedprice.beliefs.posted import Posted
     from fedprice.beliefs.refusals import Refusals
     from fedprice.calibration import Calibration
     from fedprice.clients import Clients
+    from fedprice.commands.assumptions import Assumptions
+    from fedprice.commands.sensitivity import Bands
     from fedprice.game import Game
 
 __all__ = [
@@ -44,6 +49,7 @@ LOSS_COLUMNS = {
     "optimum",
     "own": "by how much the loss of each client's own model exceeds the optimum",
 }
+IN_ALPHA = ("expected_loss", "multiplier")
 LOSSES = {Outside.STAY: "without", Outside.NOTHING: "own"}  # the column that each option needs
 
 
@@ -61,12 +67,18 @@ class PriceAnswer:
         The outcomes at both ends of α's interval; none if prices are the same there.
     refusals
         Who would refuse the equilibrium's prices, if that was requested.
+    assumptions
+        What was taken for granted.
+    bands
+        How far prices move with what was assumed, if something was.
     """
 
     outcome: Outcome
     calibration: Calibration | None = None
     ends: Sequence[Outcome] = ()
     refusals: Refusals | None = None
+    assumptions: Assumptions = GIVEN
+    bands: Bands | None = None
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -74,11 +86,21 @@ class PriceAnswer:
         return price_warnings(self.outcome)
 
     def summary(self) -> dict[str, Any]:
-        """Return the outcome in numbers, with α."""
-        summary = self.outcome.summary() | {"alpha": self.outcome.game.bound.alpha}
+        """Return the outcome in numbers, with what it rests on.
+
+        Where α is not known, what is in units of α has names that say so.
+        """
+        summary = self.outcome.summary()
+        if self.assumptions.alpha is None:
+            per_alpha = {f"{name}_per_alpha": summary[name] for name in IN_ALPHA}
+            unknown = dict.fromkeys([*IN_ALPHA, "sign_threshold", "primal", "dual"])
+            summary |= unknown | per_alpha
+        summary |= self.assumptions.summary(self.outcome.game)
         if self.calibration is not None:
             low, high = self.calibration.interval
             summary |= {"alpha_low": low, "alpha_high": high, "norms": self.calibration.norms}
+        if self.bands is not None:
+            summary |= self.bands.summary()
         return summary if self.refusals is None else summary | self.refusals.summary()
 
     def to_frame(self) -> pl.DataFrame:
@@ -89,11 +111,19 @@ class PriceAnswer:
         for name, end in zip(("price_alpha_low", "price_alpha_high"), self.ends, strict=False):
             if end.status is not Status.INFEASIBLE:
                 rows = rows.with_columns(pl.Series(name, end.prices))
-        return rows
+        return rows if self.bands is None else self.bands.with_prices(rows)
 
-    def to_json(self) -> str:
+    def to_json(self, currency: str = "") -> str:
         """Return summary, clients and warnings as one JSON object."""
-        return json_text(summary=self.summary(), clients=self.to_frame(), warnings=self.warnings)
+        summary = self.summary() | ({"currency": currency} if currency else {})
+        return json_text(summary=summary, clients=self.to_frame(), warnings=self.warnings)
+
+    def plot(self, currency: str = "") -> Figure:
+        """Draw the outcome, with the currency as label of money (extra `plot`)."""
+        from fedprice.pricing.figures import draw_outcome
+
+        known = self.assumptions.alpha is not None
+        return draw_outcome(self.outcome, currency, alpha_known=known)
 
 
 def check_outside(outside: Outside | None, scheme: str, *, losses: bool) -> None:
@@ -138,6 +168,7 @@ def price(
     calibration: Calibration | None = None,
     outside: Outside | None = None,
     losses: FloatArray | None = None,
+    assumptions: Assumptions = GIVEN,
 ) -> PriceAnswer:
     """Price clients, by prices that none refuses if `outside` says what refusing means.
 
@@ -153,6 +184,8 @@ def price(
         What a client has if it refuses.
     losses
         The losses that `outside` needs (`LOSSES`), one per client.
+    assumptions
+        What the game takes for granted; each client is then priced under other assumptions, too.
 
     Raises
     ------
@@ -179,7 +212,8 @@ def price(
         # The floors of `game` are what a user can lower.
         require_feasible(replace(outcome, game=game, scheme=f"--outside {outside}"))
     ends = [] if calibration is None else _at_ends(game, outcome, calibration, priced)
-    return PriceAnswer(outcome, calibration, ends, asked)
+    moved = bands(outcome, assumptions.columns, priced) if scheme in ALPHA_FREE else None
+    return PriceAnswer(outcome, calibration, ends, asked, assumptions, moved)
 
 
 def _at_ends(
@@ -200,6 +234,7 @@ class RobustAnswer:
     posted: Posted
     game: Game
     calibration: Calibration
+    assumptions: Assumptions = GIVEN
 
     @cached_property
     def outcome(self) -> Outcome:
@@ -226,21 +261,23 @@ class RobustAnswer:
             "primal": self.posted.certificate.primal,
             "dual": self.posted.certificate.dual,
             "gap": self.posted.certificate.gap,
-            "alpha": self.game.bound.alpha,
             "alpha_low": low,
             "alpha_high": high,
-        }
+        } | self.assumptions.summary(self.game)
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per client."""
         return self.outcome.to_frame()
 
-    def to_json(self) -> str:
+    def to_json(self, currency: str = "") -> str:
         """Return summary, clients and warnings as one JSON object."""
-        return json_text(summary=self.summary(), clients=self.to_frame(), warnings=self.warnings)
+        summary = self.summary() | ({"currency": currency} if currency else {})
+        return json_text(summary=summary, clients=self.to_frame(), warnings=self.warnings)
 
 
-def price_robust(game: Game, calibration: Calibration) -> RobustAnswer:
+def price_robust(
+    game: Game, calibration: Calibration, assumptions: Assumptions = GIVEN
+) -> RobustAnswer:
     """Price clients so that the budget is kept for every α in the calibration's interval."""
     from fedprice.beliefs.beliefs import Beliefs
     from fedprice.beliefs.posting import post as post_tariffs
@@ -249,4 +286,4 @@ def price_robust(game: Game, calibration: Calibration) -> RobustAnswer:
         game.clients, Beliefs.known(game.clients), bound=game.bound, budget=game.budget,
         alpha_interval=calibration.interval, cost_exponent=game.cost_exponent, lottery=False,
     )  # fmt: skip
-    return RobustAnswer(posted, game, calibration)
+    return RobustAnswer(posted, game, calibration, assumptions)

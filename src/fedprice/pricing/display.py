@@ -20,14 +20,18 @@ if TYPE_CHECKING:
     from fedprice.pricing.outcome import Outcome
 
 __all__ = [
+    "EXTREMES",
+    "UNIT",
     "Section",
     "certificate_line",
     "count_clients",
     "extremes",
     "facts_table",
+    "header",
     "html_summary",
     "html_tables",
     "infeasible_line",
+    "money",
     "number",
     "rich_summary",
     "rich_tables",
@@ -35,6 +39,7 @@ __all__ = [
 ]
 
 EXTREMES = 5  # payees and payers shown
+UNIT = " · α"  # of losses where α is not known
 
 
 def number(value: float) -> str:
@@ -48,20 +53,31 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if 10_000 <= abs(value) < 1e15 else f"{value:,.4g}"
 
 
+def money(value: float, currency: str = "") -> str:
+    """Return an amount of money with its currency, if that is known.
+
+    Examples
+    --------
+    >>> money(1234.56, "EUR"), money(200)
+    ('1,235 EUR', '200')
+    """
+    return f"{number(value)} {currency}" if currency else number(value)
+
+
 def safe(text: str) -> str:
     """Return a client's name without the characters that could control a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def certificate_line(outcome: Outcome) -> str:
-    """Return the certificate in one line."""
+def certificate_line(outcome: Outcome, unit: str = "") -> str:
+    """Return the certificate in one line; `unit` is that of losses."""
     proof = outcome.certificate
     if outcome.status is Status.INFEASIBLE:
         return infeasible_line(outcome)
     if not np.isfinite(proof.dual):
         return f"No certificate: {outcome.scheme} claims no optimality."
     return (
-        f"Certificate: primal {proof.primal:.10g}, dual {proof.dual:.10g}, "
+        f"Certificate: primal {proof.primal:.10g}{unit}, dual {proof.dual:.10g}{unit}, "
         f"relative gap {abs(proof.gap):.1e}."
     )
 
@@ -82,25 +98,30 @@ def infeasible_line(outcome: Outcome) -> str:
     )
 
 
-def facts(outcome: Outcome) -> list[tuple[str, str]]:
+def facts(
+    outcome: Outcome, currency: str = "", *, alpha_known: bool = True
+) -> list[tuple[str, str]]:
     """Return what matters about an outcome, as pairs of a name and a text."""
     payers, count = outcome.payers, len(outcome.levels)
     # The remainder of payments that cancel each other is rounding error, not money.
     negligible = abs(outcome.spend) < 1e-9 * float(np.abs(outcome.payments).sum())
     spend = 0.0 if negligible else outcome.spend
+    unit, budget = "" if alpha_known else UNIT, money(outcome.game.budget, currency)
     pairs = [
         ("status", outcome.status.value),
-        ("spend", f"{number(spend)} of {number(outcome.game.budget)}"),
-        ("expected loss", f"{number(outcome.expected_loss)} above full participation"),
+        ("spend", f"{number(spend)} of {budget}"),
+        ("expected loss", f"{number(outcome.expected_loss)}{unit} above full participation"),
         ("mean level", number(float(outcome.levels.mean()))),
         ("largest weight", f"{number(outcome.largest_weight)} (weight / level)"),
         ("payers", f"{number(payers)} of {count_clients(count)}"),
     ]
+    if outcome.multiplier and alpha_known:
+        pairs.append(
+            ("sign threshold", f"clients pay above a value of {number(outcome.sign_threshold)}")
+        )
     if outcome.multiplier:
-        pairs += [
-            ("sign threshold", f"clients pay above a value of {number(outcome.sign_threshold)}"),
-            ("marginal value", f"one more unit of budget: {number(-outcome.multiplier)} loss"),
-        ]
+        one = f"one more {currency or 'unit'} of budget"
+        pairs.append(("marginal value", f"{one}: {number(-outcome.multiplier)}{unit} loss"))
     return pairs
 
 
@@ -109,9 +130,13 @@ def count_clients(count: int) -> str:
     return f"{number(count)} client{'s' if count != 1 else ''}"
 
 
-def extremes(payments: FloatArray) -> list[tuple[str, npt.NDArray[np.intp]]]:
-    """Return the clients that receive, and that pay, the most."""
-    some = min(EXTREMES, payments.size)
+def extremes(
+    payments: FloatArray, most: int | None = EXTREMES
+) -> list[tuple[str, npt.NDArray[np.intp]]]:
+    """Return the clients that receive, and that pay, the most; all as they come for None."""
+    if most is None:
+        return [("All clients", np.arange(payments.size))]
+    some = min(most, payments.size)
     ends = {
         "Largest payees": np.argpartition(-payments, some - 1)[:some],
         "Largest payers": np.argpartition(payments, some - 1)[:some],
@@ -133,7 +158,10 @@ def _rows(outcome: Outcome, clients: npt.NDArray[np.intp]) -> Iterable[list[str]
         yield [name, *(number(float(column[n])) for column in columns)]
 
 
-_HEADER = ("client", "value", "cost", "level", "price", "payment")
+def header(currency: str = "") -> tuple[str, ...]:
+    """Return the names of the columns of clients, with the currency of those that are money."""
+    label = f" ({currency})" if currency else ""
+    return ("client", "value", f"cost{label}", "level", f"price{label}", f"payment{label}")
 
 
 def facts_table(title: str, pairs: Iterable[tuple[str, str]]) -> RenderableType:
@@ -197,9 +225,27 @@ def html_tables(
     return f"<div>{''.join(parts)}<p>{html.escape(last)}</p></div>"
 
 
-def rich_summary(outcome: Outcome) -> RenderableType:
-    """Return a summary for rich: facts, largest payees and payers, certificate."""
-    return rich_tables(*_parts(outcome))
+def rich_summary(
+    outcome: Outcome,
+    *,
+    currency: str = "",
+    most: int | None = EXTREMES,
+    alpha_known: bool = True,
+) -> RenderableType:
+    """Return a summary for rich: facts, largest payees and payers, certificate.
+
+    Parameters
+    ----------
+    outcome
+        What to show.
+    currency
+        The label of money.
+    most
+        How many payees and payers there are at most; all clients for None.
+    alpha_known
+        Whether α is known; otherwise losses are in units of it.
+    """
+    return rich_tables(*_parts(outcome, currency, most, alpha_known=alpha_known))
 
 
 def html_summary(outcome: Outcome) -> str:
@@ -207,10 +253,17 @@ def html_summary(outcome: Outcome) -> str:
     return html_tables(*_parts(outcome))
 
 
-def _parts(outcome: Outcome) -> tuple[str, list[tuple[str, str]], list[Section], str]:
+def _parts(
+    outcome: Outcome,
+    currency: str = "",
+    most: int | None = EXTREMES,
+    *,
+    alpha_known: bool = True,
+) -> tuple[str, list[tuple[str, str]], list[Section], str]:
     title = f"{outcome.scheme}, {count_clients(len(outcome.levels))}"
     sections = [
-        Section(heading, _HEADER, list(_rows(outcome, clients)))
-        for heading, clients in extremes(outcome.payments)
+        Section(heading, header(currency), list(_rows(outcome, clients)))
+        for heading, clients in extremes(outcome.payments, most)
     ]
-    return title, facts(outcome), sections, certificate_line(outcome)
+    pairs = facts(outcome, currency, alpha_known=alpha_known)
+    return title, pairs, sections, certificate_line(outcome, "" if alpha_known else UNIT)

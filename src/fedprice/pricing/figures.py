@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.plots import COLORS, MARKERS, new_figure
-from fedprice.pricing.display import number
+from fedprice.pricing.display import UNIT, money, number
 from fedprice.pricing.outcome import Status
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ __all__ = ["draw_comparison", "draw_frontier", "draw_outcome"]
 MOST_POINTS = 4000
 
 
-def draw_outcome(outcome: Outcome) -> Figure:
-    """Draw an outcome: price over value with the sign threshold, level over impact."""
+def draw_outcome(outcome: Outcome, currency: str = "", *, alpha_known: bool = True) -> Figure:
+    """Draw an outcome: price over value with the sign threshold, level over impact.
+
+    `currency` is the label of money. Where α is not known, losses and impacts are in units of it.
+    """
     figure, (left, right) = new_figure(2)
     clients, shown = outcome.game.clients, _shown(len(outcome.levels))
     pays = outcome.prices[shown] < 0
@@ -41,12 +44,16 @@ def draw_outcome(outcome: Outcome) -> Figure:
         left.text(
             outcome.sign_threshold, 0.98, text, va="top", transform=left.get_xaxis_transform()
         )
-    left.set(xlabel="value", ylabel="price")
+    label = currency.replace("$", r"\$")  # which would begin a formula
+    left.set(xlabel="value", ylabel=f"price ({label})" if label else "price")
     left.legend(frameon=False)
-    right.set(xlabel="impact", ylabel="level", xscale="log", ylim=(0, 1.04))
+    unit = "" if alpha_known else UNIT
+    impact = f"impact ({unit.strip()})" if unit else "impact"
+    right.set(xlabel=impact, ylabel="level", xscale="log", ylim=(0, 1.04))
     figure.suptitle(
-        f"{outcome.scheme}: {number(len(outcome.levels))} clients, spend {number(outcome.spend)}, "
-        f"expected loss {number(outcome.expected_loss)}{_sampled(shown, outcome)}",
+        f"{outcome.scheme}: {number(len(outcome.levels))} clients, spend "
+        f"{money(outcome.spend, label)}, expected loss {number(outcome.expected_loss)}{unit}"
+        f"{_sampled(shown, outcome)}",
         fontsize="medium",
     )
     return figure

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fedprice.clients import Clients
+from fedprice.dialects import is_spreadsheet
 from fedprice.errors import InputError
 from fedprice.tables import table_of
 
@@ -48,7 +49,10 @@ def table_in(name: str, content: bytes) -> pl.DataFrame:
             lazy = pl.scan_parquet(content)
             _require_few(name, lazy.select(pl.len()).collect().item(), len(lazy.collect_schema()))
     else:
-        _require_few(name, 0, content.partition(b"\n")[0].count(b",") + 1)
+        if is_spreadsheet(content, name):  # which may unpack to any size
+            raise InputError(f"{name} is a spreadsheet; save it as CSV (UTF-8). {COMMAND_LINE}")
+        first = content.partition(b"\n")[0]
+        _require_few(name, 0, max(map(first.count, (b",", b";", b"\t"))) + 1)
     table = table_of(content, name)
     _require_few(name, *table.shape)
     if sum(_text_bytes(column) for column in table) > MOST_TEXT:
@@ -86,7 +90,7 @@ def clients_of(name: str, content: bytes, *, types: bool = True) -> Clients:
     >>> clients_of("a.csv", b"client_id,samples")
     Traceback (most recent call last):
     ...
-    fedprice.errors.InputError: a.csv: there is no column 'grad_norm'; ...
+    fedprice.errors.InputError: a.csv: there is no column 'grad_norm', 'cost' or 'value'; ...
     """
     table = table_in(name, content)
     try:

@@ -1,0 +1,171 @@
+"""Columns under other names: `rename`, and what to rename where names look familiar."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import polars as pl
+
+__all__ = ["ColumnsError", "check_columns", "parse_rename", "renamed", "suggested"]
+
+# Words in the names of columns that people use for ours.
+_FAMILIAR = {
+    "client_id": "bank center centre client clinic hospital id institution name node organisation "
+    "organization participant partner party practice site ward",
+    "samples": "case count data example image n patient people person record row sample size",
+    "weight": "share",
+    "cost": "charge cost expense fee",
+    "value": "benefit valuation value worth",
+    "grad_norm": "gradient norm",
+    "update_norm": "update",
+    "level_min": "floor minimum",
+    "level_max": "cap maximum",
+    "class": "category group kind",
+}
+
+
+class ColumnsError(InputError):
+    """A table has columns of other names than are needed; `rename` says which may be which."""
+
+    def __init__(self, text: str, rename: Mapping[str, str]) -> None:
+        pairs = [f"{old!r} to {new!r}" for old, new in rename.items()]
+        super().__init__(f"{text} Rename {', '.join(pairs)}.")
+        self.text, self.rename = text, dict(rename)
+
+    def on_command_line(self) -> str:
+        """Return the message with the option that renames the columns, ready to be pasted."""
+        pairs = [_quoted(f"{old}={new}") for old, new in self.rename.items()]
+        return f"{self.text} Try --rename {shlex.quote(','.join(pairs))}"
+
+
+def _quoted(pair: str) -> str:
+    """Return a pair as one field of CSV."""
+    return '"' + pair.replace('"', '""') + '"' if re.search('[,"]', pair) else pair
+
+
+def parse_rename(text: str | None) -> dict[str, str]:
+    """Return what OLD=NEW,OLD=NEW says; a pair with a comma in a name stands in double quotes.
+
+    None, for an option that was not given, renames nothing.
+
+    Examples
+    --------
+    >>> parse_rename("hospital=client_id,patients=samples")
+    {'hospital': 'client_id', 'patients': 'samples'}
+    >>> parse_rename('"cost, EUR=cost",n=samples')
+    {'cost, EUR': 'cost', 'n': 'samples'}
+    """
+    found: dict[str, str] = {}
+    if text is None:
+        return found
+    for pair in next(csv.reader([text]), None) or [""]:
+        old, mark, new = pair.rpartition("=")
+        if not (old and mark and new):
+            raise InputError(
+                "--rename must be OLD=NEW,OLD=NEW, such as hospital=client_id,patients=samples; "
+                f"got {text!r}."
+            )
+        if old in found:
+            raise InputError(f"--rename has {old!r} twice; give each column once.")
+        found[old] = new
+    return found
+
+
+def renamed(
+    frame: pl.DataFrame, rename: Mapping[str, str] | None, known: Sequence[str]
+) -> pl.DataFrame:
+    """Return a table with some columns under other names, which must be known ones."""
+    if not rename:
+        return frame
+    for old, new in rename.items():
+        if old not in frame.columns:
+            raise InputError(
+                f"there is no column {old!r} to rename to {new!r}. {nearest(old, frame.columns)}"
+            )
+        if new not in known:
+            raise InputError(f"cannot rename {old!r} to {new!r}. {nearest(new, known)}")
+    names = [rename.get(name, name) for name in frame.columns]
+    for new in rename.values():
+        if names.count(new) > 1:
+            both = [old for old, name in zip(frame.columns, names, strict=True) if name == new]
+            raise InputError(f"the columns {both[0]!r} and {both[1]!r} cannot both be {new!r}.")
+    return frame.rename(dict(rename))
+
+
+def check_columns(given: Sequence[str], known: Sequence[str], missing: Sequence[str]) -> None:
+    """Refuse a table with columns that are not known, or without some that are needed.
+
+    Parameters
+    ----------
+    given
+        The names of the table's columns.
+    known
+        All names that a table may have.
+    missing
+        The names of those that it needs and does not have.
+
+    Examples
+    --------
+    >>> check_columns(["hospital", "cost"], ["client_id", "cost"], ["client_id"])
+    Traceback (most recent call last):
+    ...
+    fedprice.columns.ColumnsError: there is no column 'client_id'; the columns are hospital, cost.
+    Rename 'hospital' to 'client_id'.
+    """
+    for name in given:
+        if "_duplicated_" in name:  # what polars makes of a name that it has seen
+            raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
+    unknown = [name for name in given if name not in known]
+    rename = suggested(unknown, missing, [name for name in known if name not in given])
+    odd = [name for name in unknown if name not in rename]
+    *first, last = map(repr, missing or [""])
+    names = f"{', '.join(first)} or {last}" if first else last
+    lacks = f"there is no column {names}; the columns are {', '.join(given)}."
+    if rename:
+        text = lacks if missing else f"unknown column {next(iter(rename))!r}."
+        leave = f" Leave out {', '.join(map(repr, odd))}." if odd else ""
+        raise ColumnsError(text + leave, rename)
+    if unknown:
+        raise InputError(f"unknown column {unknown[0]!r}. {nearest(unknown[0], known)}")
+    if missing:
+        raise InputError(lacks)
+
+
+def suggested(
+    unknown: Iterable[str], missing: Sequence[str], other: Iterable[str]
+) -> dict[str, str]:
+    """Return which unknown columns may be which of ours, those that are missing first.
+
+    Examples
+    --------
+    >>> needed = ["client_id", "samples", "cost"]
+    >>> suggested(["Hospital", "n_patients", "cost (EUR)", "city"], needed, ["value"])
+    {'Hospital': 'client_id', 'n_patients': 'samples', 'cost (EUR)': 'cost'}
+    """
+    unknown, found = list(unknown), {}
+    for target in dict.fromkeys([*missing, *other]):
+        left = [name for name in unknown if name not in found]
+        scores = {name: _likeness(name, target) for name in left}
+        best = max(left, key=lambda name: scores[name], default=None)  # the first of equals
+        if best is not None and scores[best] > 0:
+            found[best] = target
+    return {name: found[name] for name in unknown if name in found}
+
+
+def _likeness(name: str, target: str) -> float:
+    """Return how much a name looks like one of ours, 0 if not at all."""
+    words = re.findall("[a-z]+", name.lower())
+    singular = {word.removesuffix("s") for word in words} | set(words)
+    if singular & set(_FAMILIAR.get(target, "").split()):
+        return 1 + 1 / len(words)
+    likeness = difflib.SequenceMatcher(None, name.lower(), target).ratio()
+    return likeness if likeness > 0.7 else 0.0

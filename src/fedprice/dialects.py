@@ -1,0 +1,200 @@
+"""Tables as spreadsheets save them: separators, decimal commas, UTF-16 and .xlsx.
+
+What can be read in one way only is read. What has two readings is refused with both of them: a
+number that is wrong by a factor of a thousand is worse than an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError, require
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["decoded", "is_spreadsheet", "plain_numbers", "refuse_grouping", "separator", "sheet"]
+
+SEPARATORS = (",", ";", "\t")
+LONGEST_HEADER = 2**20  # bytes
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+# Decimal commas, as in 12,5 and 1.234,5. A single group of three digits, as in 1,234, is as likely
+# to be thousands; 0,125 and 1234,567 are not.
+_DECIMAL_COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$"
+_GROUPED_BY_COMMA = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
+_EITHER = r"^[+-]?[1-9]\d{0,2},\d{3}$"
+_ONE_GROUP_BY_POINT = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
+_GROUPED_BY_POINT = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
+
+
+def decoded(content: bytes, name: str) -> bytes:
+    r"""Return text as UTF-8, of which a byte order mark says that it is UTF-16.
+
+    Examples
+    --------
+    >>> decoded("cost\n4".encode("utf-16"), "a.csv")
+    b'cost\n4'
+    """
+    if not content.startswith(UTF16):
+        return content
+    try:
+        return content.decode("utf-16").encode()
+    except UnicodeError as error:
+        raise InputError(
+            f"{name} begins like UTF-16 text but is not; save it as CSV (UTF-8)."
+        ) from error
+
+
+def separator(content: bytes, name: str) -> str:
+    r"""Return what separates the columns: a comma, a semicolon or a tab, by the first line.
+
+    Examples
+    --------
+    >>> separator(b"hospital;patients\nA;120", "a.csv")
+    ';'
+    >>> separator(b"cost, EUR;patients\n4;120", "a.csv")
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: the first line of a.csv has both ',' and ';', ...
+    """
+    start = content[:LONGEST_HEADER].lstrip(b"\r\n").replace(b"\r", b"\n")
+    line = start.partition(b"\n")[0].decode("utf-8", errors="replace")
+    unquoted = re.sub(r'"[^"]*("|$)', "", line)
+    found = [mark for mark in SEPARATORS if mark in unquoted]
+    if len(found) > 1:
+        shown = " and ".join(map(repr, found))
+        raise InputError(
+            f"the first line of {name} has both {shown}, so that the separator of its columns is "
+            "unclear; put names with one of them in double quotes, or take it out."
+        )
+    return found[0] if found else ","
+
+
+def refuse_grouping(frame: pl.DataFrame, name: str) -> None:
+    """Refuse 1.234 where it may be 1234: programs that write semicolons write decimal commas.
+
+    A column with 12.5, 0.125 or 12,5 says itself what its points are.
+    """
+    import polars as pl
+
+    for column in frame.select(pl.exclude("client_id")):
+        text = column.str.strip_chars()
+        pointed = text.filter(text.str.contains(".", literal=True).fill_null(False))
+        if text.str.contains(",", literal=True).any():
+            continue  # `plain_numbers` looks at those
+        if pointed.len() and pointed.str.contains(_ONE_GROUP_BY_POINT).all():
+            first = (text == pointed[0]).fill_null(False)
+            raise InputError(f"{name}: {_two_readings(column, first, '.')}")
+
+
+def plain_numbers(column: pl.Series) -> pl.Series:
+    """Return a column of text with its numbers as Python writes them; other text stays.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> plain_numbers(pl.Series("cost", ["1.234,5", "7", "0,25"])).to_list()
+    ['1234.5', '7', '0.25']
+    >>> plain_numbers(pl.Series("cost", ["1,234", "7"]))
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: column 'cost' has '1,234' in row 1, which may be 1234 or 1.234; ...
+    """
+    if not column.str.contains(",", literal=True).any():
+        return column
+    either = column.str.contains(_EITHER).fill_null(False)
+    decimal = column.str.contains(_DECIMAL_COMMA).fill_null(False) & ~either
+    grouped = column.str.contains(_GROUPED_BY_COMMA).fill_null(False) & ~either
+    if decimal.any() and grouped.any():
+        raise InputError(
+            f"column {column.name!r} has decimal commas ({_first(column, decimal)}) and commas "
+            f"between thousands ({_first(column, grouped)}); write all numbers in one way."
+        )
+    if decimal.any():
+        pointed = ~decimal & column.str.contains(".", literal=True).fill_null(False)
+        odd = pointed & ~column.str.contains(_GROUPED_BY_POINT).fill_null(False)
+        if odd.any():
+            raise InputError(
+                f"column {column.name!r} has decimal commas ({_first(column, decimal)}) and "
+                f"decimal points ({_first(column, odd)}); write all numbers in one way."
+            )
+        return column.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+    if grouped.any():
+        return column.str.replace_all(",", "", literal=True)
+    if either.any():
+        raise InputError(_two_readings(column, either, ","))
+    return column
+
+
+def _two_readings(column: pl.Series, which: pl.Series, mark: str) -> str:
+    """Say how a number can be read, each way as it is read in that way only."""
+    text = column.filter(which)[0].strip()
+    thousands, decimal = text.replace(mark, ""), text.replace(mark, ".")
+    return (
+        f"column {column.name!r} has {_first(column, which)}, which may be {thousands} or "
+        f"{decimal}; write {thousands} or {decimal}0."
+    )
+
+
+def _first(column: pl.Series, which: pl.Series) -> str:
+    row = which.arg_max() or 0
+    return f"{column[row]!r} in row {row + 1}"
+
+
+def is_spreadsheet(content: bytes, name: str) -> bool:
+    """Tell whether this is a file of a spreadsheet; those that cannot be read are refused."""
+    if content.startswith(b"\xd0\xcf\x11\xe0"):
+        raise InputError(
+            f"{name} is an Excel file of an old kind, or has a password; save it as .xlsx without "
+            "a password, or as CSV (UTF-8)."
+        )
+    return content.startswith(b"PK\x03\x04")
+
+
+def sheet(content: bytes, name: str) -> pl.DataFrame:
+    """Return the only sheet with cells of a spreadsheet (.xlsx, .ods).
+
+    Reading needs fastexcel (extra `excel`). A column is of numbers if all of its cells are, and of
+    text otherwise.
+    """
+    import polars as pl
+    import polars.selectors as cs
+
+    fastexcel = require("fastexcel", "excel")
+    # It warns of columns without cells, which are dropped below.
+    logging.getLogger("fastexcel").setLevel(logging.ERROR)
+    try:
+        reader = fastexcel.read_excel(content)
+        sheets = {
+            # All rows decide on types: by the first ones alone, a later text would be lost.
+            one: pl.DataFrame(reader.load_sheet(one, schema_sample_rows=None))
+            for one in reader.sheet_names
+        }
+    except fastexcel.FastExcelError as error:
+        raise InputError(
+            f"{name} is an archive, not a spreadsheet; save the table as CSV (UTF-8)."
+        ) from error
+    filled = {one: frame for one, frame in sheets.items() if frame.width}
+    if not filled:
+        raise InputError(f"{name} is empty; its first line must name the columns.")
+    if len(filled) > 1:
+        raise InputError(
+            f"{name} has {len(filled)} sheets with cells: {', '.join(filled)}. Keep one of them, "
+            "or save it as CSV (UTF-8)."
+        )
+    (frame,) = filled.values()
+    unnamed = [
+        column.name
+        for column in frame
+        if column.name.startswith("__UNNAMED__") and column.null_count() == len(column)
+    ]
+    frame = frame.drop(unnamed)
+    whole = [
+        column.name
+        for column in frame.select(cs.float())
+        if ((column == column.floor()) & (column.abs() < 2**53)).all()
+    ]
+    return frame.with_columns(pl.col(whole).cast(pl.Int64))  # an id is 1, not 1.0
