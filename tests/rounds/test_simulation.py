@@ -17,6 +17,7 @@ from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
 from fedprice.learning import Clock, Decay, LogisticRegression, Training, oracle
 from fedprice.learning.draws import DELIVERIES, batch_rows, joiners, key, uniform
+from fedprice.learning.evaluation import Spare, thread_pool
 from fedprice.rounds import (
     AGGREGATORS,
     Aggregator,
@@ -135,6 +136,19 @@ def test_threads_and_company_do_not_change_a_bit(task: LogisticRegression) -> No
     many = simulate_runs(task, [(LEVELS, 3), (LEVELS, 4), (0.5, 3)], **settings)
     assert same(alone, many[0])
     assert not same(alone, many[1])
+
+
+def test_the_last_of_several_runs_gets_the_spare_threads(task: LogisticRegression) -> None:
+    alone = simulate(task, LEVELS, seed=3, threads=1, **ROUNDS)
+    with thread_pool(2) as helpers:
+        spare = Spare(helpers, runs=2, threads=2)
+        assert spare.pool() is None
+        assert same(alone, simulate(task, LEVELS, seed=3, threads=spare, **ROUNDS))
+        spare.release()
+        assert spare.pool() is helpers
+        assert same(alone, simulate(task, LEVELS, seed=3, threads=spare, **ROUNDS))
+    runs = [(0.05, 3), (LEVELS, 3)]
+    assert same(alone, simulate_runs(task, runs, threads=2, **ROUNDS)[1])
 
 
 def test_resumed_is_uninterrupted(task: LogisticRegression, tmp_path: Path) -> None:

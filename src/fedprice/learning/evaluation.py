@@ -1,9 +1,10 @@
-"""Loss and accuracy of a model over many rows, on threads, the same bits on any number of them."""
+"""Threads; loss and accuracy of a model over many rows, the same bits on any number of them."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Features = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.int32]
 
-__all__ = ["evaluate_model", "loss_and_gradient", "run_all", "thread_pool"]
+__all__ = ["Spare", "evaluate_model", "loss_and_gradient", "run_all", "thread_pool"]
 
 TASK_ROWS = 2048
 
@@ -45,6 +46,31 @@ def thread_pool(count: int | None = None) -> Iterator[Executor]:
         raise
     finally:
         pool.shutdown(wait=wait, cancel_futures=True)
+
+
+class Spare:
+    """Threads that help the last of several runs once there are fewer runs left than threads.
+
+    Parameters
+    ----------
+    helpers
+        The threads.
+    runs, threads
+        How many runs there are, and how many threads they share.
+    """
+
+    def __init__(self, helpers: Executor, runs: int, threads: int) -> None:
+        self._helpers, self._left, self._threads = helpers, runs, threads
+        self._lock = threading.Lock()
+
+    def release(self) -> None:
+        """Note that a run has ended."""
+        with self._lock:
+            self._left -= 1
+
+    def pool(self) -> Executor | None:
+        """Return the threads, or None while every one of them has a run of its own."""
+        return self._helpers if self._left < self._threads else None
 
 
 def run_all(work: Callable[[Any], Any], tasks: Iterable[Any], pool: Executor | None) -> list[Any]:

@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from concurrent.futures import FIRST_EXCEPTION, Executor, wait
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.errors import DivergedError, InputError
-from fedprice.learning.evaluation import thread_pool
+from fedprice.learning.evaluation import Spare, thread_pool
 from fedprice.learning.logistic import LogisticRegression
 from fedprice.learning.task import Task
 from fedprice.rounds.aggregation import usual_aggregator
@@ -30,7 +30,7 @@ from fedprice.rounds.participation import Drawn, deliveries
 from fedprice.rounds.server_step import Plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -63,7 +63,7 @@ def simulate(
     delivery: npt.ArrayLike = 1.0,
     clock: Clock | None = None,
     evaluate_every: int = 10,
-    threads: int | None = None,
+    threads: int | Spare | None = None,
     checkpoint: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> History:
@@ -89,7 +89,8 @@ def simulate(
     evaluate_every
         Rounds between evaluations; the first and the last model are always evaluated.
     threads
-        How many to use, by default one per core; the result does not depend on it.
+        How many to use, by default one per core, or the `Spare` ones of several runs; the result
+        does not depend on it.
     checkpoint
         A file that the run saves itself to at evaluations, and goes on from if it exists.
     progress
@@ -185,9 +186,17 @@ def simulate_runs(
         if progress is not None:
             progress(done)
 
-    with thread_pool(threads) as pool:
+    with thread_pool(threads) as pool, thread_pool(threads) as helpers:
+        spare = Spare(helpers, len(each), threads or os.cpu_count() or 1)
+
+        def run(one: dict[str, Any]) -> History:
+            try:
+                return simulate(task, threads=spare, progress=tell, **one)
+            finally:
+                spare.release()
+
         try:
-            started = [pool.submit(simulate, task, threads=1, progress=tell, **one) for one in each]
+            started = [pool.submit(run, one) for one in each]
             wait(started, return_when=FIRST_EXCEPTION)
             return [run.result() for run in started]
         finally:
@@ -253,7 +262,7 @@ class Driver:
     seed: int
     evaluate_every: int = 10
     clock: Clock | None = None
-    threads: int | None = None
+    threads: int | Spare | None = None
     progress: Callable[[int], None] | None = None
     before: int = 0
     measured: Callable[[int, dict[str, float]], None] | None = None
@@ -276,7 +285,7 @@ class Driver:
             raise InputError(
                 f"`clock` must have {self.task.num_clients} clients; got {self.clock.compute.size}."
             )
-        if self.threads is not None and self.threads < 1:
+        if isinstance(self.threads, int) and self.threads < 1:
             raise InputError(f"`threads` must be at least 1; got {self.threads}.")
         if not self.task.parallel:
             _require_one_thread(self.threads)
@@ -295,8 +304,7 @@ class Driver:
         """
         if checkpoint is not None:
             checkpoint.restore(loop)
-        count = (self.threads or os.cpu_count() or 1) if self.task.parallel else 1
-        with nullcontext(None) if count == 1 else thread_pool(count) as pool:
+        with self._helpers() as pool:
             try:
                 self._train(loop, delivery, checkpoint, pool)
             except DivergedError:
@@ -305,23 +313,33 @@ class Driver:
                 raise
         return self._history(loop)
 
+    @contextmanager
+    def _helpers(self) -> Iterator[Callable[[], Executor | None]]:
+        """Yield a function that returns the threads of the moment."""
+        if isinstance(self.threads, Spare):
+            yield self.threads.pool
+            return
+        count = (self.threads or os.cpu_count() or 1) if self.task.parallel else 1
+        with nullcontext(None) if count == 1 else thread_pool(count) as pool:
+            yield lambda: pool
+
     def _train(
         self,
         loop: Rounds,
         delivery: FloatArray,
         checkpoint: Checkpoint | None,
-        pool: Executor | None,
+        helpers: Callable[[], Executor | None],
     ) -> None:
         notes = loop.notes
         if not notes:
             notes |= {"evaluations": np.zeros((0, 0)), "time": np.zeros(1)}
             notes["metrics"] = notes["alarms"] = np.zeros(0, "U1")
-            self._evaluate(notes, 0, loop.model, None, pool)
+            self._evaluate(notes, 0, loop.model, None, helpers())
         longest: Round | None = None  # since the last evaluation
         while loop.done < loop.total:
             round_ = loop.begin()
             due = (loop.done + 1) % self.evaluate_every == 0 or loop.done + 1 == loop.total
-            self._receive(round_, delivery, pool)
+            self._receive(round_, delivery, helpers())
             try:
                 model = round_.propose()
             except DivergedError:
@@ -333,7 +351,7 @@ class Driver:
             spent = 1.0 if self.clock is None else self.clock.round_time(round_.heads)
             notes["time"] = notes["time"] + spent
             if due:
-                self._evaluate(notes, loop.done + 1, model, longest, pool)
+                self._evaluate(notes, loop.done + 1, model, longest, helpers())
             round_.close()
             if due:
                 longest = None
@@ -407,7 +425,7 @@ def _root_mean(squares: FloatArray, seen: IntArray) -> FloatArray:
     return root
 
 
-def _require_one_thread(threads: int | None) -> None:
+def _require_one_thread(threads: int | Spare | None) -> None:
     if threads not in (None, 1):
         raise InputError(
             f"`threads` must be 1 for a task made of functions, which may not run side by side; "
