@@ -369,6 +369,14 @@ def test_a_letter_to_one_who_pays(run: Run) -> None:
     assert answer["level"] == pytest.approx(frame["level"][n], rel=1e-6)
 
 
+def test_a_letter_to_one_without_data(run: Run) -> None:
+    Path("hospitals.csv").write_text(HOSPITALS + "Empty,0,70\n", encoding="utf-8")
+    assert run(*OWN, "--letters", "l")[0] == 0
+    text = Path("l/4-Empty.md").read_text("utf-8")
+    assert "no payment, because the model does not depend on your data" in text
+    assert "We expect you to stay away." in text
+
+
 def test_names_of_letters_cannot_escape_or_collide(run: Run, here: Path) -> None:
     ids = ["../../x", "..", "a/b", "a:b", "日本", "x" * 5000, "CON", "A", "a", "\u00e9", "e\u0301",
            "\x1b[31m\n# h", "*b* <i> $1$ | $2$", "="]  # fmt: skip

@@ -166,7 +166,7 @@ def letter(
         f"is then {amount(abs(price * level))}, {direction}, for all rounds together."
     )
     if level == 0:
-        offer = "You are offered no payment: without data of yours, nothing would change."
+        offer = "You are offered no payment, because the model does not depend on your data."
         expected = f"We expect you to {level_in_words(level)}."
     others = [at for at in OTHER_LEVELS if at < cap and abs(at - level) > APART]
     levels = sorted({0.0, cap, level, *others})
