@@ -80,7 +80,7 @@ def test_recovers_the_alpha_of_a_quadratic_problem() -> None:
 
 
 def test_refuses_what_identifies_nothing() -> None:
-    with pytest.raises(InputError, match=r"cannot tell alpha from 0 .* use more repeats"):
+    with pytest.raises(InputError, match=r"cannot distinguish alpha from 0 .* more repeats"):
         fit_alpha(pilots(0.01, 1.0, 1), SPREADS, ROUNDS)
     with pytest.raises(InputError, match="must be ordered"):
         fit_alpha(pilots(2.5, 0.1, 1), SPREADS[::-1], ROUNDS)
@@ -505,7 +505,7 @@ def test_a_value_from_money_per_point(measured: Calibration, by_updates: Calibra
     with pytest.raises(InputError, match="of goals kept no accuracy"):
         by_updates.value(251)
     unclear = replace(measured, accuracy=Slope(3.0, -1.0, 7.0))
-    with pytest.raises(InputError, match=r"cannot tell how accuracy falls .* -1 to 7 points"):
+    with pytest.raises(InputError, match=r"do not show how accuracy depends .* -1 to 7 points"):
         unclear.value(251)
 
 

@@ -127,7 +127,7 @@ WHERE = "for client '1' in round 1"
         (
             {"update": random_update},
             f"`update` must be a function of its arguments; {WHERE}, the same call twice gave "
-            "different updates. Seed whatever is random in it from `seed`, `round_` and `client`.",
+            "different updates. Seed all its randomness from `seed`, `round_` and `client`.",
         ),
         ({"update": "train"}, "`update` must be a function; got 'train'."),
         ({"evaluate": None}, "`evaluate` must be a function; got None."),
@@ -231,7 +231,7 @@ def test_metrics_must_stay_the_same() -> None:
 
 
 def test_functions_run_one_at_a_time() -> None:
-    with pytest.raises(InputError, match="`threads` must be 1 for a task made of functions"):
+    with pytest.raises(InputError, match="`threads` must be 1 for a task made from functions"):
         simulate(Task.of(**GOOD), 1.0, rounds=2, threads=2)
 
 

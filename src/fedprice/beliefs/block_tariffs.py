@@ -8,7 +8,7 @@ A type takes the increment at q if its marginal price p(q) is at least m(q; θ).
 
     E[k/q] + μ E[T] = constant − ∫ H_q(p(q)) (k/q² − μ p(q)) dq,   H_q(p) = P(m(q; θ) ≤ p),
 
-and every level is a problem of its own: p(q) maximises H_q(p) (k/q² − μ p) over p ≥ 0 (Wilson's
+and every level is a separate problem: p(q) maximises H_q(p) (k/q² − μ p) over p ≥ 0 (Wilson's
 demand profile). With blocks, one price maximises the integral over its block, and dynamic
 programming finds the best ends of blocks. With prices of at least 0, no client is worse off than if
 it joined unpaid.

@@ -1,7 +1,7 @@
 """Pilots: `calibrate` measures the constants of the bound and the clients' norms of a task.
 
-`measured` is what they showed, and the games that it makes; `pilots` runs them, `search` finds
-pilots that measure α well enough (`searched` is what it did), `fits` fits the bound to them.
+`measured` has their results, and the games made from them; `pilots` runs them, `search` finds
+pilots that measure α well enough (`searched` records its steps), and `fits` fits the bound to them.
 """
 
 from fedprice.calibration.measured import IMPACTS, Calibration, Fit, Slope

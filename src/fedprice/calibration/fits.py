@@ -17,12 +17,12 @@ __all__ = ["fit_alpha", "fit_slope", "half_width", "quantile", "single_alphas"]
 
 
 def fit_slope(loss: FloatArray, points: FloatArray) -> tuple[float, tuple[float, float]]:
-    """Fit by how many points the accuracy rises per unit of loss that falls, with a 95 % interval.
+    """Fit how many points the accuracy rises when the loss falls by one unit, with a 95 % interval.
 
     Parameters
     ----------
     loss, points
-        Of each repeat and evaluation, shape (repeats, evaluations).
+        Loss and points of accuracy of each repeat and evaluation, shape (repeats, evaluations).
 
     Returns
     -------
@@ -69,19 +69,19 @@ def quantile(repeats: int, error: float) -> float:
 def fit_alpha(
     losses: FloatArray, spreads: FloatArray, rounds: IntArray, *, error: float = 0.05
 ) -> tuple[float, tuple[float, float]]:
-    """Fit α to differences of pilots, with its interval; refuse what identifies nothing.
+    """Fit α to differences of pilots, with its interval; refuse pilots that do not identify it.
 
     Parameters
     ----------
     losses
-        Of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints); pilots of one
-        repeat share their random numbers.
+        The loss of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints); pilots
+        of one repeat share their random numbers.
     spreads
         A(q) of each pilot, shape (levels,).
     rounds
-        Of each checkpoint, shape (checkpoints,).
+        The rounds of each checkpoint, shape (checkpoints,).
     error
-        How often the interval may miss.
+        The probability with which the interval may miss.
 
     Returns
     -------
@@ -93,8 +93,8 @@ def fit_alpha(
     alpha, half = float(single.mean()), half_width(single, error)
     if not alpha - half > 0:
         raise InputError(
-            f"the pilots cannot tell alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use more "
-            "repeats, later checkpoints, or a lower first level (for few clients with a larger "
-            "`max_weight`, which allows it)."
+            f"the pilots cannot distinguish alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use "
+            "more repeats, later checkpoints, or a lower first level (for few clients, with a "
+            "larger `max_weight`, which allows it)."
         )
     return alpha, (alpha - half, alpha + half)

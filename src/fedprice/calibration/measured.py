@@ -1,4 +1,4 @@
-"""`Calibration`: what pilots measured of a task, and the games that it makes."""
+"""`Calibration`: what pilots measured about a task, and the games made from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["IMPACTS", "Calibration", "Fit", "Slope"]
 
 FORMAT = "fedprice calibration 1"
-IMPACTS = ("updates", "gradients")  # norms that impacts can be made of
+IMPACTS = ("updates", "gradients")  # norms from which impacts can be computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,18 +36,18 @@ class Fit:
     Attributes
     ----------
     alpha, low, high
-        α and its 95 % confidence interval over the repeats, which holds however often a search
-        looked.
+        α and its 95 % confidence interval over the repeats, which is valid however often a search
+        looked at it.
     beta
-        What the bound then leaves to β, from the pilots at the highest level; 0 where the least
-        loss is not known.
+        The part of the bound that remains for β, from the pilots at the highest level; 0 where the
+        least loss is not known.
     norm
-        The norm of each client that the constants go with, shape (num_clients,).
+        The norm of each client that the constants belong to, shape (num_clients,).
     random
-        α A(q) of the pilots at the highest level: the part of their loss, times rounds, that is not
-        β's. NaN in files of before it was kept.
+        α A(q) of the pilots at the highest level: the part of their loss, times rounds, that does
+        not belong to β. NaN in older files.
     error
-        The standard error of β + `random` over the repeats; NaN likewise.
+        The standard error of β + `random` over the repeats; NaN in older files.
     """
 
     alpha: float
@@ -61,7 +61,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class Slope:
-    """Points of accuracy (hundredths) that one unit less of loss brings, with its 95 % interval."""
+    """Points of accuracy (hundredths) gained per unit less of loss, with a 95 % interval."""
 
     points: float
     low: float
@@ -72,17 +72,18 @@ class Slope:
 class Calibration:
     """What the pilots measured.
 
-    Only the product α · norm² enters prices, so α goes with the norms that it was fitted with. The
-    variance of a round is exactly Σ a² (1 − q) / q ‖Δ‖² in the clients' updates Δ, so that impacts
-    are made of their norms unless the paper's are asked for (docs/theory.md, "Which norms").
+    Only the product α · norm² enters prices, so α is valid only with the norms that it was fitted
+    with. The variance of a round is exactly Σ a² (1 − q) / q ‖Δ‖² in the clients' updates Δ, so
+    impacts are computed from their norms unless the paper's are requested (docs/theory.md, "Which
+    norms").
 
     Attributes
     ----------
     name, ids, samples
         What was measured: the task, and its clients with their numbers of samples.
     task, aggregator, server_step
-        The fingerprint of the task, and the names of what combined the pilots' updates: α depends
-        on all of them.
+        The fingerprint of the task, and the names of the aggregator and server step of the pilots:
+        α depends on all of them.
     gradients
         Constants for the paper's G_n, the root mean square norms of stochastic gradients; None
         where the task does not know them.
@@ -96,7 +97,7 @@ class Calibration:
         What a unit of loss means in accuracy, over the later half of the pilots; None where the
         task reports no "accuracy" between 0 and 1.
     norms
-        Which norms are priced with: "updates", or "gradients" as in the paper.
+        The norms used for prices: "updates", or "gradients" as in the paper.
     search
         How the pilots were found; None where levels, checkpoints or repeats were given.
     """
@@ -127,7 +128,7 @@ class Calibration:
         )
 
     def _fit_of(self, impact: str | None) -> Fit:
-        """Return the constants for one kind of norm, by default that which is priced with."""
+        """Return the constants for one kind of norm, by default the kind used for prices."""
         impact = self.norms if impact is None else impact
         if impact not in IMPACTS:
             raise InputError(f"`impact` must be 'updates' or 'gradients'; got {impact!r}.")
@@ -142,7 +143,7 @@ class Calibration:
 
     @property
     def fit(self) -> Fit:
-        """The constants that are priced with."""
+        """The constants used for prices."""
         return self._fit_of(None)
 
     def with_impact(self, impact: str) -> Calibration:
@@ -170,7 +171,7 @@ class Calibration:
         return Bound(alpha=fit.alpha, rounds=rounds, beta=fit.beta, norms=impact or self.norms)
 
     def value(self, per_point: float) -> tuple[float, tuple[float, float]]:
-        """Return the value of a unit of loss to whom a point of accuracy is worth `per_point`.
+        """Return the value of a unit of loss where a point of accuracy is worth `per_point`.
 
         The pilots convert: value = points of accuracy per unit of loss × money per point. The
         interval is the slope's, at 95 %.
@@ -181,12 +182,12 @@ class Calibration:
         slope = self.accuracy
         if slope is None:
             raise InputError(
-                f"the pilots of {self.name} kept no accuracy: the calibration is older than that, "
+                f"the pilots of {self.name} kept no accuracy: the calibration is too old, "
                 'or the task reports no "accuracy" between 0 and 1. Calibrate again with one.'
             )
         if not slope.low > 0:
             raise InputError(
-                "the pilots cannot tell how accuracy falls with the loss (95 % from "
+                "the pilots do not show how accuracy depends on the loss (95 % from "
                 f"{slope.low:.3g} to {slope.high:.3g} points per unit); use more repeats or later "
                 "checkpoints."
             )
@@ -217,7 +218,7 @@ class Calibration:
         max_weight: float = LARGEST_WEIGHT,
         impact: str | None = None,
     ) -> Clients:
-        """Return the clients with what was measured of them, and what they say of themselves.
+        """Return the clients with what was measured, and with the given costs and values.
 
         Parameters
         ----------
@@ -226,8 +227,8 @@ class Calibration:
         max_weight
             Sets floors, so that no aggregation weight a_n / q_n exceeds it; infinity sets none.
         impact
-            Which norms impacts are made of: "updates", or "gradients" as in the paper; by default
-            what the calibration says (`norms`). The bound must have the same.
+            The norms that impacts are computed from: "updates", or "gradients" as in the paper; by
+            default those of the calibration (`norms`). The bound must use the same.
         """
         fit = self._fit_of(impact)
         own = Clients(samples=self.samples, grad_norm=1.0, cost=cost, value=value, ids=self.ids)
@@ -244,7 +245,7 @@ class Calibration:
         return pl.DataFrame(columns | {"update_norm": self.updates.norm})
 
     def to_json(self) -> str:
-        """Return the calibration as JSON, from which `read` makes it again."""
+        """Return the calibration as JSON, which `read` reads."""
         content = {
             "format": FORMAT,
             "name": self.name,
@@ -280,7 +281,7 @@ class Calibration:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Make a calibration of what `to_json` returned."""
+        """Make a calibration from what `to_json` returned."""
         try:
             content = json.loads(text)
             if content["format"] != FORMAT:
@@ -308,7 +309,7 @@ class Calibration:
                 grad_norm_max=_column(rows, "grad_norm_max") if known else None,
                 rounds=rounds,
                 pilots=pilots,
-                accuracy=_slope(content.get("accuracy")),  # older files have none of these
+                accuracy=_slope(content.get("accuracy")),  # missing in older files
                 norms=str(content.get("norms", "updates")),
                 search=Search.of(content.get("search")),
             )

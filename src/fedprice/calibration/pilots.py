@@ -3,7 +3,7 @@
 The bound says F_R(q) − F* ≤ (α A(q) + β) / R with A(q) = Σ (1 − q_n) a_n² D_n² / q_n, D_n the norms
 of updates or the paper's G_n, those of gradients. Two pilots at different levels, same rounds and
 same random numbers, differ by α (A(q¹) − A(q²)) / R, whatever F* and β are; so α is identified, and
-the theory's α, far too loose to price with, is not needed.
+the theory's α, which is far too loose for pricing, is not needed.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ CHECKPOINTS, REPEATS = (20, 30, 50), 10
 
 
 def usual_levels(weight: FloatArray, max_weight: float = 1.0) -> tuple[float, float]:
-    """Return the levels of pilots that nobody chose: 0.1 and 0.3, more for fewer than ten clients.
+    """Return the default levels of pilots: 0.1 and 0.3, or higher for fewer than ten clients.
 
     `max_weight` raises levels to a_n / max_weight, which is f on average; for three clients, it
-    would raise 0.1 and 0.3 to the same levels. Where f is above 0.1, the second level is such that
-    1/q − 1, to which A(q) is proportional, falls from f as much as it does from 0.1 to 0.3.
+    would raise 0.1 and 0.3 to the same levels. Where f is above 0.1, the second level is chosen so
+    that 1/q − 1, to which A(q) is proportional, falls from f as much as it does from 0.1 to 0.3.
 
     Parameters
     ----------
@@ -96,33 +96,33 @@ def calibrate(
     task
         What is learned, and from whom.
     levels
-        Two or more levels for all clients, one per pilot; unless given, as `usual_levels` has them.
+        Two or more levels for all clients, one per pilot; by default those of `usual_levels`.
     checkpoints
         Rounds after which pilots are compared; 20, 30 and 50 unless given.
     repeats
         Runs of each pilot, 10 unless given; pilots of the same repeat share their random numbers.
     width
-        Of a search: the width of α's interval, relative to α, at which it is narrow enough; 1 by
+        For a search: the width of α's interval, relative to α, at which it is narrow enough; 1 by
         default, from α / 2 to 3 α / 2.
     limit
-        Of a search: the most repeats of a pilot; 80 by default.
+        For a search: the most repeats of a pilot; 80 by default.
     value
-        Of a search: the clients' values, if they are known. Where all are the same, what clients
-        are paid does not depend on α, and the search only tells it from 0.
+        For a search: the clients' values, if they are known. Where all are equal, what clients are
+        paid does not depend on α, and the search only distinguishes it from 0.
     max_weight
         Raises levels to a_n / max_weight where needed, so that no pilot diverges.
     seed, aggregator, server_step, threads, progress
         As for `simulate_runs`.
     impact
-        Which norms prices are made of: "updates", or "gradients" as in the paper. Both are measured
+        The norms used for prices: "updates", or "gradients" as in the paper. Both are measured
         where the task knows gradients; `Calibration.with_impact` changes it afterwards.
     report
-        Of a search: told of each step.
+        For a search: called with each step.
 
     Raises
     ------
     InputError
-        If the pilots cannot tell α from noise; the message says what to do.
+        If the pilots cannot distinguish α from noise; the message says what to do.
     """
     if impact not in IMPACTS:
         raise InputError(f"`impact` must be 'updates' or 'gradients'; got {impact!r}.")
@@ -175,7 +175,7 @@ class _Runs:
         return [np.clip(self.task.weight / self.max_weight, q, 1.0) for q in levels]
 
     def first_design(self) -> Design:
-        """Return where a search begins: levels that floors do not make the same."""
+        """Return where a search starts: with levels that floors do not make equal."""
         low, high = usual_levels(self.task.weight, self.max_weight)
         return replace(FIRST, low=low, high=high)
 
@@ -192,7 +192,7 @@ class _Runs:
                     f"`max_weight` {self.max_weight:g} raises the levels of two pilots to the same "
                     f"ones, {lowest:.3g} or more; use {above}a larger `max_weight`."
                 )
-        # Seeds of their own: pilots share no coin with the runs that they price.
+        # Separate seeds: pilots share no coins with the runs that they price.
         seeds = [key(self.seed, PILOTS, repeat, series) >> 1 for repeat in repeats]
         histories = simulate_runs(
             self.task,
@@ -208,7 +208,7 @@ class _Runs:
         return [histories[i * count : (i + 1) * count] for i in range(len(vectors))]
 
     def pilots(self, design: Design, count: int, series: int) -> Pilots:
-        """Return what the pilots of a search showed; repeats that ran before are not run again."""
+        """Return the results of a search's pilots; repeats that ran before are not run again."""
         levels, checkpoints = (design.low, design.high), design.checkpoints
         own = self.kept.setdefault((design, series), [[], []])
         # Series 0 is that of pilots without a search.
@@ -233,7 +233,7 @@ class _Runs:
         pilots: list[list[History]],
         search: Search | None,
     ) -> Calibration:
-        """Return the constants of the bound that pilots showed."""
+        """Return the constants of the bound that the pilots measured."""
         task, rounds, vectors = self.task, np.array(checkpoints), self.vectors(levels)
         weight, repeats, losses = task.weight, len(pilots[0]), _losses(pilots, rounds)
         histories = [history for pilot in pilots for history in pilot]

@@ -1,13 +1,13 @@
 """The search for pilots that measure α well enough.
 
-First scouts, a few repeats each, look for levels and checkpoints at which α stands out from the
-noise; a design that diverges gives way to higher levels. Scouts choose the design, so that what
-they measured is not used again. Then the chosen pilots are repeated, with fresh random numbers,
+First, scouts of a few repeats each look for levels and checkpoints at which α stands out from the
+noise; a design that diverges is replaced by one with higher levels. Since scouts choose the design,
+their measurements are not used again. Then the chosen pilots are repeated with fresh random numbers
 until α's interval is narrow enough or the limit is reached.
 
-Whoever looks at an interval again and again, and stops when it looks good, has an interval that
-misses too often. The 5 % are therefore split evenly over all the looks that the limit allows: by
-Bonferroni's inequality all intervals hold at once, and so does the last, whenever the search stops.
+An interval that is examined repeatedly until it looks good misses too often. The 5 % are therefore
+split evenly over all the looks that the limit allows: by Bonferroni's inequality all intervals are
+valid at once, and so is the last one, whenever the search stops.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = [
     "why_alpha_does_not_matter",
 ]
 
-WIDTH = 1.0  # an α wrong by half moves losses and spends by a few percent (docs/learning.md)
+WIDTH = 1.0  # an α wrong by half changes losses and spends by a few percent (docs/learning.md)
 LIMIT = 80
 ERROR = 0.05
 SCOUTS, SCOUTINGS, FIRST_LOOK = 5, 5, 10
-HIGHEST_LOW = 0.5  # of two pilots, one must be lower
+HIGHEST_LOW = 0.5  # the lower of two levels is at most this
 ANY_WIDTH = 2.0  # an interval that is narrower than 2 α excludes 0
 
 
@@ -77,7 +77,7 @@ FIRST = Design(0.1, 0.3, (20, 30, 50))
 
 @dataclass(frozen=True, eq=False)
 class Pilots:
-    """What pilots showed.
+    """The results of pilots.
 
     Attributes
     ----------
@@ -88,10 +88,10 @@ class Pilots:
     rounds
         The checkpoints.
     losses
-        Of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints).
+        The loss of each pilot, repeat and checkpoint, shape (levels, repeats, checkpoints).
     norms
-        Of the kind that is priced with: one row per run, shape (levels × repeats, num_clients); NaN
-        where a client joined none of its rounds.
+        The norms of the kind used for prices: one row per run, shape (levels × repeats,
+        num_clients); NaN where a client joined none of its rounds.
     """
 
     weight: FloatArray
@@ -132,7 +132,7 @@ def looks(limit: int) -> list[int]:
 
 
 def most_rounds(limit: int) -> int:
-    """Return how many rounds a search runs at most, if its first scouts are promising."""
+    """Return the most rounds that a search runs, if its first scouts are promising."""
     return 2 * (SCOUTS + limit) * max(FIRST.checkpoints)
 
 
@@ -145,13 +145,13 @@ def search(
     value: npt.ArrayLike | None = None,
     report: Callable[[Step], None] | None = None,
 ) -> Search:
-    """Return what was done until pilots measured α well enough; the last step is the result.
+    """Return the steps until pilots measured α well enough; the last step is the result.
 
     Parameters
     ----------
     run
         Runs the pilots of a design: how many repeats, and which series of random numbers they
-        have. More repeats of a series contain the fewer.
+        use. More repeats of a series include the earlier ones.
     first
         The design that is scouted first.
     width
@@ -159,10 +159,10 @@ def search(
     limit
         The most repeats.
     value
-        The clients' values, if they are known. Where all are the same, what clients are paid does
-        not depend on α, and its interval only has to exclude 0.
+        The clients' values, if they are known. Where all are equal, what clients are paid does not
+        depend on α, and its interval only has to exclude 0.
     report
-        Told of each step.
+        Called with each step.
     """
     check_search(width, limit)
     reason = why_alpha_does_not_matter(value)
@@ -218,7 +218,7 @@ def _predicted(noise: float, repeats: int, error: float) -> float:
 
 @dataclass
 class _Log:
-    """Runs pilots and writes down what came of them."""
+    """Runs pilots and records their results."""
 
     run: Callable[[Design, int, int], Pilots]
     error: float
@@ -226,7 +226,7 @@ class _Log:
     steps: list[Step] = field(default_factory=list)
 
     def attempt(self, purpose: str, design: Design, count: int, series: int) -> Step | None:
-        """Return what pilots showed, or None if they diverged and higher levels are left."""
+        """Return the results of pilots, or None if they diverged and higher levels can be tried."""
         levels = (design.low, design.high)
         try:
             single = self.run(design, count, series).single_alphas()
@@ -240,7 +240,7 @@ class _Log:
         return Step(purpose, levels, design.checkpoints, count, alpha, alpha - half, alpha + half)
 
     def note(self, step: Step, said: str) -> None:
-        """Write a step down, with what follows from it."""
+        """Record a step, with what follows from it."""
         self.steps.append(replace(step, said=said))
         if self.report is not None:
             self.report(self.steps[-1])

@@ -1,4 +1,4 @@
-"""What a search for good pilots did, step by step, and how a file keeps it."""
+"""The steps of a search for good pilots, and how a file stores them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Step:
     levels, checkpoints, repeats
         What ran.
     alpha, low, high
-        What it showed, for the norms that are priced with; NaN if a pilot diverged.
+        The result, for the norms used for prices; NaN if a pilot diverged.
     said
         What followed.
     """
@@ -58,13 +58,14 @@ class Search:
     Attributes
     ----------
     width, limit
-        The relative width of α's interval that was wanted, and the most repeats.
+        The requested relative width of α's interval, and the most repeats.
     error
-        How often the interval of one look may miss, so that all together miss in 5 % at most.
+        The probability with which the interval of one look may miss; all together miss in at most
+        5 %.
     ended
         Why it ended: "narrow enough", "limit", or why α does not matter.
     series
-        Which series of random numbers the result has.
+        Which series of random numbers the result uses.
     steps
         What was done, in order; the last one is the result.
     """
@@ -77,7 +78,7 @@ class Search:
     steps: tuple[Step, ...]
 
     def content(self) -> dict[str, Any]:
-        """Return it as JSON has it, without NaN."""
+        """Return this in the form of JSON, without NaN."""
         found = asdict(self)
         for step in found["steps"]:
             for name in ("alpha", "low", "high"):

@@ -159,7 +159,7 @@ def simulate(
             run_on_ray(chosen, log, timeout=timeout or 3600.0)
         stderr().print(f"the log is {log}", markup=False)
     else:
-        chosen.run_in_process()  # which refuses a finished run that was begun with other settings
+        chosen.run_in_process()  # refuses a finished run that was started with other settings
         if finished:
             raise _finished(chosen)
     _report(chosen)

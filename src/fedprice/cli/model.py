@@ -46,7 +46,7 @@ def model(
         period = last_trained(opened, run)
         arrays, done = model_of(opened, period), rounds_before(opened, period)
     with whole_file(output) as part, zipfile.ZipFile(part, "w") as archive:
-        # As `numpy.savez` does it, which has names of its own that arrays must not have.
+        # Like `numpy.savez`, whose parameter names would be forbidden as names of arrays.
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)

@@ -213,7 +213,7 @@ def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
         levels, checkpoints = given.get("levels", LEVELS), given.get("checkpoints", CHECKPOINTS)
         title, total = "pilots", len(levels) * given.get("repeats", REPEATS) * max(checkpoints)
     else:
-        # Not by a console of its own: the bar below makes room for what is written to stderr.
+        # Not by a separate console: the bar below makes room for what is written to stderr.
         given["report"] = lambda step: sys.stderr.write(f"{step}\n")
     with rounds_bar(title) as tell:
         return calibrate(

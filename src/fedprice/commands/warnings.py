@@ -39,7 +39,7 @@ def scheme_warnings(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def frontier_warnings(outcomes: Iterable[Outcome]) -> list[str]:
-    """Return one warning for all budgets at which somebody is to pay more than it could gain."""
+    """Return one warning for all budgets at which a client is to pay more than it could gain."""
     found = [one for one in outcomes if doubtful_payers(one).clients.size]
     if not found:
         return []
@@ -53,7 +53,7 @@ def frontier_warnings(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def _doubtful(outcome: Outcome) -> str | None:
-    """Say who is to pay more than it could ever gain, if anybody is."""
+    """Return which clients are to pay more than they could ever gain, if any."""
     who, fee, burden = doubtful_payers(outcome)
     if not who.size:
         return None

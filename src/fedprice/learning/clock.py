@@ -1,4 +1,4 @@
-"""`Clock`: simulated seconds a round, from how fast clients compute and their links are."""
+"""`Clock`: simulated seconds per round, from the speeds of clients and their links."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ class Clock:
         Parameters
         ----------
         num_clients, model_size, local_steps
-            Clients, numbers in the model (4 bytes each), local steps a round.
+            Clients, numbers in the model (4 bytes each), local steps per round.
         step_time
             Mean seconds of a local step.
         link
-            Mean bytes a second of a link.
+            Mean bytes per second of a link.
         spread
-            Standard deviation of the logarithms; 0 makes all clients alike.
+            Standard deviation of the logarithms; 0 makes all clients equally fast.
         shared, seed
             See `Clock`; the same seed gives the same clients.
         """

@@ -5,10 +5,10 @@ joins, on the order of work, or on threads; two schemes of the same seed share t
 versions here are for reading and for the oracle; `kernels` has the same ones compiled.
 
 Coins. Client n joins round r if a uniform number u_{n,r} is below its level. With many clients and
-few joiners, most of these numbers need not be drawn: a binary tree over the clients holds in every
-node the least u below it. The least of m uniform numbers is itself drawn, 1 − (1 − U)^{1/m}; it
+few joiners, most of these numbers need not be drawn: a binary tree over the clients has in every
+node the least u below it. The least of m uniform numbers is drawn directly, 1 − (1 − U)^{1/m}; it
 lies in either half with the same probability, and the other half's least lies above it, drawn in
-the same way. A node whose least u is not below the highest level of its clients is not opened.
+the same way. A node whose least u is not below the highest level of its clients is not visited.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def joiners(seed: int, round_: int, levels: npt.NDArray[np.float64]) -> npt.NDAr
 
 
 def tree_size(count: int) -> int:
-    """Return the number of leaves of the tree over so many clients: a power of two."""
+    """Return the number of leaves of the tree over this many clients: a power of two."""
     return 1 << (count - 1).bit_length() if count > 1 else 1
 
 

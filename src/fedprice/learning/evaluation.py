@@ -1,4 +1,4 @@
-"""Threads; loss and accuracy of a model over many rows, the same bits on any number of them."""
+"""Threads; loss and accuracy of a model over many rows, with the same bits on any of them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ TASK_ROWS = 2048
 
 @contextmanager
 def thread_pool(count: int | None = None) -> Iterator[Executor]:
-    """Yield threads, by default one per core; work that has not begun when the block ends is lost.
+    """Yield threads, by default one per core; work not yet started when the block ends is lost.
 
     An interrupt does not wait for them: one that compiles a kernel would take many seconds.
     """
     if hasattr(signal, "siginterrupt"):  # not on Windows
-        # Importing polars makes the wait for a thread go on after Ctrl-C until the thread is done.
+        # After polars is imported, waiting for a thread would otherwise ignore Ctrl-C until it is
+        # done.
         signal.siginterrupt(signal.SIGINT, True)
     pool, wait = ThreadPoolExecutor(count or os.cpu_count() or 1), True
     try:

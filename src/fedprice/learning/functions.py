@@ -1,4 +1,4 @@
-"""`FunctionTask`: a task made of plain functions; what they return is checked before it is used."""
+"""`FunctionTask`: a task made from plain functions, whose results are checked before use."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class FunctionTask(Task):
             row = values[slot]
             own = None if buffers is None else buffers[slot]
             given = self._write(row, own, model, n, round_, seed)
-            if not self._repeated:  # once per task: that is what going on after a stop rests on
+            if not self._repeated:  # once per task: resuming after a stop relies on it
                 if not row.any() and not all(map(np.array_equal, given, model)):
                     raise InputError(
                         f"`update` must return new − old; {self._where(n, round_)}, it changed the "
@@ -118,7 +118,7 @@ class FunctionTask(Task):
                 if not np.array_equal(row, again, equal_nan=True):
                     raise InputError(
                         f"`update` must be a function of its arguments; {self._where(n, round_)}, "
-                        "the same call twice gave different updates. Seed whatever is random in it "
+                        "the same call twice gave different updates. Seed all its randomness "
                         "from `seed`, `round_` and `client`."
                     )
                 self._repeated = True
@@ -135,7 +135,7 @@ class FunctionTask(Task):
         for name, value in found.items():
             try:
                 metrics[str(name)] = float(value)
-            except Exception:  # whatever somebody's number makes of it
+            except Exception:  # a user's number type may raise anything
                 raise InputError(
                     f"`evaluate` must return numbers; got {_brief(value)} for {name!r}."
                 ) from None
@@ -152,7 +152,7 @@ class FunctionTask(Task):
     ) -> Arrays:
         """Write one client's update into flat rows; return the arrays that it was given."""
         where = self._where(client, round_)
-        own = [array.copy() for array in model]  # a function may change what it is given
+        own = [array.copy() for array in model]  # a function may change its arguments
         found = _called("update", f" {where}", self._update, own, client, round_, seed)
         if not isinstance(found, list | tuple) or len(found) != len(self.initial):
             got = f"{len(found)} arrays" if isinstance(found, list | tuple) else _brief(found)
@@ -202,7 +202,7 @@ def _called(what: str, where: str, function: Callable[..., Any], *arguments: Any
 
 
 def _told(error: BaseException) -> str:
-    """Return an error of somebody else's code in one line."""
+    """Return an error of a user's code as one line."""
     text = " ".join(str(error).split()).rstrip(".")
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -215,7 +215,7 @@ def _brief(value: object) -> str:
 
 
 def sample_counts(given: npt.ArrayLike) -> IntArray:
-    """Return numbers of samples, one per client, or refuse what is none."""
+    """Return numbers of samples, one per client, or refuse invalid ones."""
     counts = np.asarray(given)
     if counts.ndim != 1 or not counts.size or counts.dtype.kind not in "fiu":
         raise InputError(

@@ -30,7 +30,7 @@ f4, u8 = np.float32, np.uint64
 _compiled = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
 
 SQUARE = (0,) * SIDE  # a block for matrices whose rows come in any number
-ROWS = 64  # at a time, where many pass
+ROWS = 64  # processed at a time
 
 
 @_compiled
@@ -109,7 +109,7 @@ def backward(x, rows, ahead, g, w, shrink, block):
 
 @_compiled
 def gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block):
-    """Do as `backward` with K and the logits; write K g at the samples of the batch.
+    """Like `backward`, but with K and the logits; write K g at the samples of the batch.
 
     Only LANES samples among which there is one of the batch are written, as `wanted` will say:
     writing all of them takes time.
@@ -127,7 +127,7 @@ def gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block)
 
 @_compiled
 def logit_gradients(z, y, rows, batch, classes, scale, g):
-    """Write scale · (softmax − one-hot) of a batch into g, whose padding stays 0; z is used up."""
+    """Write scale · (softmax − one-hot) of a batch into g, whose padding stays 0; overwrites z."""
     for b in range(0, batch, BESIDE):
         softmax(z, b, classes, scale)
     for b in range(batch):
@@ -162,7 +162,7 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
 
 @_compiled
 def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
-    """Do as `direct_update`, by the Gram form."""
+    """Like `direct_update`, but in the Gram form."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
     rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
     z = np.zeros((w.shape[0], (batch + BESIDE - 1) // BESIDE * BESIDE), f4)
@@ -172,7 +172,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
     for i in range(y.size):
         every[i] = i
     summed = np.zeros((count, w.shape[0]), f4)
-    # An odd number of cache lines per class keeps columns from meeting in one set of the cache.
+    # An odd number of cache lines per class keeps columns from mapping to the same cache set.
     logits = np.zeros((w.shape[0], k.shape[1] | LANES), f4)
     forward(x, every[:count], w, logits, block)
     square = 0.0
@@ -267,7 +267,7 @@ def gram_matrix(x, k):
 
 @_compiled
 def cross_entropy(z, label, classes):
-    """Return the loss of one row of logits, and whether it is classified rightly."""
+    """Return the loss of one row of logits, and whether it is classified correctly."""
     best, top = 0, z[0]
     for c in range(1, classes):
         if z[c] > top:
@@ -280,7 +280,7 @@ def cross_entropy(z, label, classes):
 
 @_compiled
 def evaluate_rows(x, y, model, classes):
-    """Return the summed cross-entropy of all rows, and how many are classified rightly."""
+    """Return the summed cross-entropy of all rows, and how many are classified correctly."""
     rows, z = np.zeros(ROWS, np.int64), np.zeros((model.shape[0], ROWS), f4)
     loss, right = 0.0, 0
     for first in range(0, y.size, ROWS):

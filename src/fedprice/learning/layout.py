@@ -1,4 +1,4 @@
-"""`Layout`: a list of arrays as flat vectors, parameters and buffers apart, and back again."""
+"""`Layout`: converts a list of arrays to flat vectors of parameters and buffers, and back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Layout", "buffers_among"]
 
 _T = TypeVar("_T")
 
-# How PyTorch and Keras call what a normalisation layer keeps beside its parameters.
+# The names that PyTorch and Keras use for the buffers of normalisation layers.
 STATISTICS = (
     "running_mean", "running_var", "num_batches_tracked", "moving_mean", "moving_variance",
 )  # fmt: skip
@@ -34,7 +34,7 @@ def buffers_among(
     names: Sequence[str] | None = None,
     said: Sequence[str] | None = None,
 ) -> tuple[bool, ...]:
-    """Return which arrays of a model are buffers: kept beside its parameters, and not trained.
+    """Return which arrays of a model are buffers: stored with its parameters, but not trained.
 
     Arrays that do not hold floating-point numbers are buffers, unless no array does (then, truth
     values are); so are the running statistics of normalisation layers, by their names.
@@ -44,8 +44,8 @@ def buffers_among(
     arrays, names
         The model.
     said
-        Patterns of names, such as "*.running_*", that say which arrays are buffers, in place of
-        what their names suggest.
+        Patterns of names, such as "*.running_*", that say which arrays are buffers, instead of what
+        their names suggest.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def buffers_among(
                 f"{', '.join(names)}."
             )
     floats = [array.dtype.kind == "f" for array in arrays]
-    if not any(floats):  # truth values have no steps, even then
+    if not any(floats):  # truth values cannot be trained, even then
         floats = [array.dtype.kind != "b" for array in arrays]
         said = []
     found = tuple(
@@ -105,7 +105,7 @@ class Layout:
 
     @classmethod
     def of(cls, arrays: Sequence[npt.NDArray[Any]], buffers: Sequence[bool] | None = None) -> Self:
-        """Return the layout of a model; which arrays are buffers is inferred if it is not said."""
+        """Return the layout of a model; which arrays are buffers is inferred if it is not given."""
         for i, array in enumerate(arrays, start=1):
             if array.dtype.kind not in "fiub":
                 raise InputError(
@@ -156,7 +156,7 @@ class Layout:
         return replace(self, shapes=((size,),))
 
     def parameters(self, arrays: Sequence[_T]) -> list[_T]:
-        """Return those of some arrays, or of what belongs to each, that are no buffers."""
+        """Return the items, one per array, that belong to parameters and not to buffers."""
         return [array for array, own in zip(arrays, self.buffers, strict=True) if not own]
 
     def split(self, vector: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
@@ -187,7 +187,7 @@ class Layout:
         """Return a copy of a model in the types of this layout, as clients get it."""
         floats = all(kind.kind == "f" and kind.itemsize <= 8 for kind in self.dtypes)
         if floats and tuple(array.dtype for array in arrays) == self.dtypes:
-            return [np.array(array, order="C") for array in arrays]  # 64 bits would change none
+            return [np.array(array, order="C") for array in arrays]  # a cast would change nothing
         return self.arrays(self.flat(arrays), self.flat_buffers(arrays))
 
     def arrays(self, vector: npt.NDArray[Any], buffers: npt.NDArray[Any] | None = None) -> Arrays:
@@ -199,7 +199,7 @@ class Layout:
             Its parameters, or an update of them; and its buffers, by default 0.
         """
         made = []
-        with np.errstate(over="ignore"):  # whoever needs finite numbers looks for them
+        with np.errstate(over="ignore"):  # callers that need finite numbers check for them
             for shape, (part, kind, _) in zip(
                 self.shapes, self._parts(vector, buffers), strict=True
             ):
@@ -252,7 +252,7 @@ def _write(vector: npt.NDArray[Any], into: npt.NDArray[Any]) -> None:
 
 
 def _ends(vector: npt.NDArray[Any]) -> list[Any]:
-    """Return numbers that are within some limits only if the whole vector is."""
+    """Return two numbers that are within limits only if the whole vector is."""
 
     def ends(part: slice) -> tuple[Any, Any]:
         return vector[part].max(), vector[part].min()

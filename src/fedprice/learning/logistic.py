@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogisticRegression"]
 
-RATES = 1000  # learning rates that tell one task from another
+RATES = 1000  # learning rates that enter the fingerprint
 
 
 class LogisticRegression(Task):
@@ -85,7 +85,7 @@ class LogisticRegression(Task):
         return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
     def prepare(self) -> Prepared:
-        """Return the data in the layout of the kernels; the same object when asked again."""
+        """Return the data in the layout of the kernels; the same object on every call."""
         return prepared(self.federation, self.training.seen)
 
     def updates(
@@ -120,7 +120,7 @@ class LogisticRegression(Task):
         """Return the loss over all training samples, and the accuracy on the test set."""
         if model[0].any():
             return self._evaluated(model, pool)
-        if self._at_start is None:  # every run of a task begins there
+        if self._at_start is None:  # every run of a task starts there
             self._at_start = self._evaluated(model, pool)
         return self._at_start.copy()
 
@@ -148,7 +148,7 @@ class LogisticRegression(Task):
         return best_loss(self.federation, self.training.l2)
 
     def _wide(self, data: Prepared, model: Arrays) -> npt.NDArray[np.float32]:
-        """Return the model as the kernels want it, padded."""
+        """Return the model padded, as the kernels need it."""
         wide, (classes, features) = self._room("wide", data), model[0].shape
         wide[:classes, :features] = model[0]
         return wide
@@ -163,7 +163,7 @@ class LogisticRegression(Task):
 
 
 def _shares(work: FloatArray, count: int) -> list[IntArray]:
-    """Split slots into shares of about equal work, the largest first to whoever has the least."""
+    """Split slots into shares of about equal work: the largest first, to the smallest share."""
     if count == 1 or work.size < 2:
         return [np.arange(work.size)]
     loads = np.zeros(count)

@@ -63,7 +63,7 @@ def best_loss(federation: Federation, l2: float = 0.0, ridge: float = 1e-4) -> f
 
 
 def own_optimum_losses(federation: Federation, l2: float = RIDGE) -> FloatArray:
-    """Return F(w_n*) of every client: its own optimum, judged by the global loss (equation 8).
+    """Return F(w_n*) of every client: the global loss at its own optimum (equation 8).
 
     With no l2 the optimum of a client whose classes are separable lies at infinity; the small ridge
     keeps it finite.
@@ -81,7 +81,7 @@ def own_optimum_losses(federation: Federation, l2: float = RIDGE) -> FloatArray:
 
 @contextmanager
 def _threads() -> Iterator[Executor]:
-    """Give threads of our own, and one to BLAS, whose threads would fight with them."""
+    """Yield our own threads, and limit BLAS to one, so that they do not compete."""
     limits = require("threadpoolctl", "learn").threadpool_limits
     with limits(1, "blas"), thread_pool() as pool:
         yield pool

@@ -1,4 +1,4 @@
-"""A federation in the layout of the kernels: padded features, and Gram matrices where they pay."""
+"""A federation in the layout of the kernels: padded features, and Gram matrices where useful."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LANES = 16  # floats in the widest vector register
 SIDE = 4  # rows and classes of a block of the forward product
 BESIDE = 32  # rows whose softmax is computed at a time
 WIDEST_BLOCK = 14  # classes that the backward product takes at a time
-GRAM_SLOWER = 1.2  # time of a multiply-add of the Gram form, in those of the direct form
-GRAM_FIXED = 400.0  # what a sample seen costs it beside, in multiply-adds a class
+GRAM_SLOWER = 1.2  # time of a multiply-add in the Gram form, relative to the direct form
+GRAM_FIXED = 400.0  # its further cost per sample seen, in multiply-adds per class
 GRAM_MOST = 4096  # samples; beyond, its matrix is too large
 
 
@@ -44,7 +44,7 @@ class Prepared:
 
 
 def aligned(*shape: int) -> npt.NDArray[np.float32]:
-    """Return zeros that begin on a cache line, as whole vectors want to be read."""
+    """Return zeros that start on a cache line, for aligned vector loads."""
     size = math.prod(shape)
     raw = np.zeros(size + LANES, np.float32)
     skipped = -raw.ctypes.data // raw.itemsize % LANES
@@ -53,14 +53,14 @@ def aligned(*shape: int) -> npt.NDArray[np.float32]:
 
 @lru_cache(maxsize=1)
 def prepared(federation: Federation, seen: int) -> Prepared:
-    """Pad the features, and multiply out the Gram matrices where they pay.
+    """Pad the features, and compute the Gram matrices where they are faster.
 
     `seen` is how many samples a client sees in a round: local steps times batch.
     """
     kernels = require("fedprice.learning.kernels", "learn")
     x = padded(federation.features)
     sizes, features = federation.samples, x.shape[1]
-    # Multiply-adds of an update, a class: forward and backward, or K[:, B] g and two passes over X.
+    # Multiply-adds per update and class: forward and backward, or K[:, B] g and two passes over X.
     direct = np.full(sizes.size, 2.0 * seen * features)
     by_gram = GRAM_SLOWER * sizes * (float(seen) + 2.0 * features) + GRAM_FIXED * seen
     use_gram = (by_gram < direct) & (sizes <= GRAM_MOST) & (sizes >= SIDE)

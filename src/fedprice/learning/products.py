@@ -1,6 +1,6 @@
 """The products of a step of SGD, blocked by hand for vector registers.
 
-Written as LLVM vectors of 16 floats, because a compiler left to itself reaches a third of this
+They are written as LLVM vectors of 16 floats, because a compiler on its own reaches a third of this
 speed. Lanes run over features, whose count must be a multiple of LANES; arrays are contiguous.
 Rows that are needed next are fetched into the cache while the present ones are multiplied.
 """

@@ -1,4 +1,4 @@
-"""`Task`: what is learned. The round loop knows nothing else of models and data.
+"""`Task`: what is learned. The round loop knows nothing else about models and data.
 
 ::
 
@@ -94,9 +94,9 @@ class Task(ABC):
         Parameters
         ----------
         model
-            The arrays that the clients are sent, in their own precision.
+            The arrays that the clients receive, in their own precision.
         clients
-            Whose updates, in rising order.
+            The clients, in rising order.
         round_, seed
             The round, counted from 0, and the seed of everything random in it.
         pool
@@ -157,7 +157,7 @@ class Task(ABC):
         name: str = "task",
         version: str = "",
     ) -> FunctionTask:
-        """Return a task made of plain functions: PyTorch, JAX, scikit-learn, numpy.
+        """Return a task made from plain functions: PyTorch, JAX, scikit-learn, numpy.
 
         Parameters
         ----------
@@ -166,9 +166,9 @@ class Task(ABC):
         samples
             Number of samples of each client, shape (num_clients,).
         update
-            (model, client, round_, seed) → the new arrays less the old ones, after the client has
+            (model, client, round_, seed) → the new arrays minus the old ones, after the client has
             trained on its data. Clients and rounds are counted from 0. It must be a function of its
-            arguments: whatever is random in it follows from seed, round and client.
+            arguments: all of its randomness follows from seed, round and client.
         evaluate
             model → {"loss": …} and any further metrics, such as "accuracy".
         ids
@@ -176,14 +176,15 @@ class Task(ABC):
         names
             The names of the model's arrays; by default "array0", "array1", …
         buffers
-            Patterns of the names of arrays that are kept beside the parameters and not trained,
-            such as running statistics: their new values are averaged. By default those whose names
-            or types say so: `fedprice.learning.layout.buffers_among`.
+            Patterns of the names of arrays that are stored with the parameters but not trained,
+            such as running statistics: their new values are averaged. By default they are inferred
+            from names and types: `fedprice.learning.layout.buffers_among`.
         name
             What the task is, for results.
         version
-            Anything that tells this task from another one with the same initial model, samples and
-            names: other data, another learning rate. A stopped run goes on only with its own task.
+            Anything that distinguishes this task from another one with the same initial model,
+            samples and names: other data, another learning rate. A stopped run resumes only with
+            its own task.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""The round loop: from levels and a task to a trained model, whoever carries the messages."""
+"""The round loop: from levels and a task to a trained model, over any transport."""
 
 from fedprice.errors import DivergedError
 from fedprice.rounds.aggregation import (

@@ -1,4 +1,4 @@
-"""`Checkpoint`: a run in a file, whole or not at all, that goes on as if never stopped."""
+"""`Checkpoint`: a run in a file, written whole or not at all, that resumes as if never stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Checkpoint"]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A file that a run is written to, and goes on from.
+    """A file that a run is written to, and resumed from.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Checkpoint:
     what: str
 
     def restore(self, loop: Rounds) -> None:
-        """Let a run go on from the file, if there is one."""
+        """Resume a run from the file, if there is one."""
         if not self.path.exists():
             return
         try:
@@ -45,12 +45,12 @@ class Checkpoint:
             same = np.array_equal(state["how"], loop.state()["how"])
         except (*BROKEN, KeyError) as error:
             raise InputError(
-                f"{self.path} is not a checkpoint; remove it to start anew."
+                f"{self.path} is not a checkpoint; remove it to start again."
             ) from error
         if what != self.what or not (same or diverged):
             raise InputError(
                 f"{self.path} is the checkpoint of another run (task, levels, settings or seed "
-                "differ); remove it to start anew."
+                "differ); remove it to start again."
             )
         loop.restore(state)
 
@@ -59,12 +59,12 @@ class Checkpoint:
         self._write(state | {"what": np.array(self.what), "diverged": np.array(False)})
 
     def mark_diverged(self) -> None:
-        """Note that the run cannot go on from the file as it is, only with another combination."""
+        """Note that the run can resume only with another aggregator or server step."""
         if self.path.exists():
             self._write(load_arrays(self.path) | {"diverged": np.array(True)})
 
     def _write(self, arrays: State) -> None:
         named: dict[str, Any] = dict(arrays)
-        self.path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
+        self.path.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed meanwhile
         with whole_file(self.path) as part, part.open("wb") as file:
             np.savez(file, **named)

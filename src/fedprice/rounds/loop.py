@@ -1,17 +1,18 @@
 """The round loop: coins → call → arrive → admit → aggregate → server step → record.
 
-`Rounds` is a run between its rounds, `Round` the one under way. Whoever carries the messages drives
-them: `fedprice.rounds.simulation` in one process, `fedprice.flower` over a network::
+`Rounds` is a run between its rounds, `Round` the current one. They are driven by the code that
+carries the messages: `fedprice.rounds.simulation` in one process, `fedprice.flower` over a
+network::
 
     while rounds.done < rounds.total:
         round_ = rounds.begin()                    # coins
-        round_.expect(clients)                     # call: those whose updates are on their way
+        round_.expect(clients)                     # call: the clients whose updates will come
         for some, updates in arriving(round_):
             round_.arrive(some, updates)           # arrive → admit → aggregate
-        model = round_.propose()                   # server step, if one wants to see it before
+        model = round_.propose()                   # server step, to inspect it before it is taken
         round_.close()                             # record
 
-Who takes part, what is admitted and what is kept are three small things that the loop is given:
+Who takes part, what is admitted and what is stored are three small parameters of the loop:
 a `Participation`, an `Admission` and a `Keeper`.
 """
 
@@ -41,28 +42,28 @@ if TYPE_CHECKING:
     # (round, clients, their updates) → which of them may touch the model.
     Admission = Callable[[int, IntArray, Updates], BoolArray]
 
-ALARM, EXPLODED = 10.0, 100.0  # times its start that a loss must reach to be called so
+ALARM, EXPLODED = 10.0, 100.0  # multiples of its start at which a loss is called so
 
 __all__ = ["Keeper", "Round", "Rounds", "group"]
 
 
 class Keeper(Protocol):
-    """Keeps what a run needs to go on after a round."""
+    """Stores what a run needs to resume after a round."""
 
     def restore(self) -> State | None:
-        """Return what was kept after the last round, if any."""
+        """Return what was stored after the last round, if anything."""
 
     def keep(self, round_: int, model: Arrays, state: Callable[[], State]) -> None:
-        """Take note of a round that is over.
+        """Store a round that is over.
 
         Parameters
         ----------
         round_
-            Which, counted from 0.
+            The round, counted from 0.
         model
             The model after it, as clients get it.
         state
-            Returns what the run needs to go on from here.
+            Returns what the run needs to resume from here.
         """
 
 
@@ -86,19 +87,19 @@ class Rounds:
     admit
         Which updates may touch the model; by default all.
     keeper
-        What is kept of each round; by default nothing.
+        What stores each round; by default nothing is stored.
 
     Attributes
     ----------
     done
         Rounds done.
     vector, buffers, model
-        The model as the server keeps it, flat, 64 bits, parameters and buffers apart; and as
-        clients get it.
+        The model as the server stores it, in flat vectors of 64 bits for parameters and buffers;
+        and as clients get it.
     notes
-        What whoever drives the loop wants kept with its state, by name.
+        What the driver of the loop wants stored with its state, by name.
     record
-        What was seen: updates and the largest weight of each round; sums of squared norms and
+        What was observed: updates and the largest weight of each round; sums of squared norms and
         counts of each client.
     """
 
@@ -141,7 +142,7 @@ class Rounds:
             self.restore(kept)
 
     def state(self) -> State:
-        """Return all that the run needs to go on from here."""
+        """Return all that the run needs to resume from here."""
         groups = {
             "record": self.record,
             "notes": self.notes,
@@ -159,7 +160,7 @@ class Rounds:
         return np.array([self.aggregator.name, self.server_step.name])
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` returned; another aggregator or server step starts anew."""
+        """Resume from what `state` returned; another aggregator or server step starts afresh."""
         self.record, self.notes = group(state, "record"), group(state, "notes")
         self.done = int(state["done"][0])
         if state["how"][0] == self._how[0]:
@@ -167,9 +168,9 @@ class Rounds:
         self.follow(state)
 
     def follow(self, state: State) -> None:
-        """Go on from the model and the server step of an earlier period; all else starts anew.
+        """Continue from the model and the server step of an earlier period; all else starts afresh.
 
-        A server step of another kind starts anew, too.
+        A server step of another kind starts afresh, too.
         """
         self.vector, self.buffers = state["model"], state.get("buffers", np.zeros(0))
         self.layout = self.layout.sized(self.vector.size)
@@ -183,18 +184,18 @@ class Rounds:
 
 
 class Round:
-    """A round under way.
+    """The current round.
 
     Attributes
     ----------
     number
-        Which, counted from 0.
+        The number of the round, counted from 0.
     heads
         The clients whose coins show heads, in rising order.
     model
-        The model that they are sent.
+        The model that they receive.
     length
-        How far the model moves, once the step is proposed.
+        The length of the model's step, once it is proposed.
     """
 
     def __init__(self, rounds: Rounds) -> None:
@@ -210,11 +211,11 @@ class Round:
         self._proposed: tuple[FloatArray, FloatArray, State, Arrays] | None = None
 
     def expect(self, clients: IntArray) -> None:
-        """Say whose updates are on their way, in rising order; by default those of all heads."""
+        """Set the clients whose updates will come, in rising order; by default all with heads."""
         self._expected = clients
 
     def _collecting(self) -> Collector:
-        """Return what takes the updates, begun when the first of them is there."""
+        """Return the collector of the updates, created when the first of them arrives."""
         if self._collector is None:
             rounds = self._rounds
             arrivals = Arrivals(
@@ -238,14 +239,14 @@ class Round:
         if not clients.size:
             return admitted
         own = np.einsum("ij,ij->i", values, values).astype(np.float64)
-        if not math.isfinite(own.sum()):  # one look at sums in place of one at every number
+        if not math.isfinite(own.sum()):  # checks the sum instead of every number
             self._require_finite(clients, values)
             own = np.einsum("ij,ij->i", values, values, dtype=np.float64)
         self._collecting().add(clients, values)
         weights = rounds.weight[clients] / self._probability[clients]
         if buffers is not None:
             for weight, own_buffers in zip(weights.tolist(), buffers, strict=True):
-                self._buffers += weight * own_buffers  # one after the other: parts change no bit
+                self._buffers += weight * own_buffers  # in order: how they are split changes no bit
                 self._buffer_weight += weight
         at = int(weights.argmax())
         if weights[at] > self._largest:
@@ -280,8 +281,8 @@ class Round:
         in_parts(
             vector.size, lambda part: np.add(rounds.vector[part], change[part], out=vector[part])
         )
-        # Unbiased weights do not add up to 1, and running statistics are no steps: a variance
-        # would become negative. Buffers are averaged over whoever joined.
+        # Unbiased weights do not add up to 1, and running statistics are not steps: a variance
+        # would become negative. Buffers are averaged over the clients that joined.
         buffers = self._buffers / self._buffer_weight if self._buffer_weight else rounds.buffers
         if not rounds.layout.holds(vector, buffers):
             raise DivergedError(self.blame("the model is no longer finite"))
@@ -291,7 +292,7 @@ class Round:
         return self._proposed
 
     def take(self, model: Arrays) -> None:
-        """Propose a model that somebody else made of the updates that were admitted.
+        """Propose a model that was made elsewhere from the updates that were admitted.
 
         Raises
         ------
@@ -316,10 +317,10 @@ class Round:
         Raises
         ------
         DivergedError
-            If it exploded: the round should not be taken.
+            If it exploded: the round should not be accepted.
         """
         finite = math.isfinite(loss)
-        rise = loss / start if finite and start > 0 else 0.0  # of other losses, no scale is known
+        rise = loss / start if finite and start > 0 else 0.0  # other losses have no known scale
         if finite and rise <= ALARM:
             return None
         what = f"the loss is {loss:.4g} after round {after} (it began at {start:.4g})"
@@ -367,6 +368,6 @@ class Round:
 
 
 def group(state: State, name: str) -> State:
-    """Return what a state holds under a name."""
+    """Return what a state has under a name."""
     start = f"{name}."
     return {k[len(start) :]: array for k, array in state.items() if k.startswith(start)}

@@ -1,4 +1,4 @@
-"""Who takes part in a round: by default, whoever a seed says."""
+"""Who takes part in a round: by default, coins drawn from a seed decide."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["Drawn", "Participation", "deliveries"]
 
 
 class Participation(Protocol):
-    """Says who is called in a round, and how likely updates arrive. Clients count from 0."""
+    """Says who is called in a round, and how likely updates are to arrive; clients count from 0."""
 
     def heads(self, round_: int) -> IntArray:
-        """Return the clients that are asked for an update, in rising order."""
+        """Return the clients that are called, in rising order."""
 
     def arrival(self) -> FloatArray:
         """Return the probability that each client's update arrives in the next round."""
@@ -51,12 +51,12 @@ class Drawn:
 
 
 def deliveries(seed: int, round_: int, heads: IntArray, delivery: FloatArray) -> IntArray:
-    """Return those of the clients that drew heads whose updates arrive, drawn from the seed.
+    """Return the clients among those that drew heads whose updates arrive, drawn from the seed.
 
     Parameters
     ----------
     seed, round_
-        What determines it.
+        The seed and the round, which determine the result.
     heads
         The clients that drew heads.
     delivery

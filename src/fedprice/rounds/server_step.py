@@ -20,13 +20,13 @@ class ServerStep(Protocol):
 
     @property
     def name(self) -> str:
-        """A word for checkpoints; what steps differently needs another one."""
+        """A name for checkpoints; another kind of step needs another name."""
 
     def start(self, size: int) -> State:
         """Return what it remembers before the first round."""
 
     def change(self, state: State, estimate: FloatArray) -> tuple[FloatArray, State]:
-        """Return the change of the model and the state after it; the given state is left as is."""
+        """Return the change of the model and the state after it; the given state stays the same."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Momentum:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam on the server, with the estimate in the place of the gradient (FedAdam).
+    """Adam on the server, with the estimate instead of the gradient (FedAdam).
 
     The moments are corrected for their start at 0, which the reference does not do.
 
@@ -111,7 +111,7 @@ class Adam:
         _require_in("epsilon", self.epsilon, 0, np.inf)
 
     def start(self, size: int) -> State:
-        """Remember moments of 0, and that no round was taken."""
+        """Remember moments of 0, and a count of 0 rounds."""
         return {"first": np.zeros(size), "second": np.zeros(size), "taken": np.zeros(1, np.int64)}
 
     def change(self, state: State, estimate: FloatArray) -> tuple[FloatArray, State]:
@@ -135,8 +135,8 @@ class Bounded:
 
     Warnings
     --------
-    Shortening is biased: in a round that it touches, the expected step is E[s H] with s < 1 where H
-    is long, so it leans towards the rounds with short estimates. The bias of a round is
+    Shortening is biased: in a round in which it applies, the expected step is E[s H] with s < 1
+    where H is long, so it favours the rounds with short estimates. The bias of a round is
     E[(1 − s) H], at most E[(‖H‖ − L)⁺] in length, with L the longest that is allowed; it is 0 where
     no estimate exceeds L.
 

@@ -1,6 +1,6 @@
 """`simulate`: federated training in one process. `rounds.oracle` is the version to read.
 
-Only joiners cost anything. An update is a function of seed, round and client alone, and updates are
+Only joiners cost time. An update is a function of seed, round and client alone, and updates are
 summed in the order of the clients, so any number of threads gives the same bits.
 """
 
@@ -67,7 +67,7 @@ def simulate(
     checkpoint: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> History:
-    """Train a model from whoever shows up.
+    """Train a model with the clients that join.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def simulate(
     levels
         The probability that each client joins a round, shape (num_clients,) or a scalar.
     rounds, seed
-        How many rounds, and what determines coins and everything random in training.
+        The number of rounds, and the seed of the coins and of all randomness in training.
     aggregator
         How updates become an estimate; by default `HorvitzThompson`, unbiased, for a task whose
         loss is convex, and `TrotterTukey` for others, where it is safer (docs/stability.md).
     server_step
-        How the estimate moves the model; `Plain` by default.
+        How the estimate changes the model; `Plain` by default.
     delivery
         The probability that a client that joined also delivers, shape (num_clients,) or a scalar.
     clock
@@ -89,10 +89,10 @@ def simulate(
     evaluate_every
         Rounds between evaluations; the first and the last model are always evaluated.
     threads
-        How many to use, by default one per core, or the `Spare` ones of several runs; the result
-        does not depend on it.
+        The number of threads, by default one per core, or the `Spare` ones of several runs; the
+        result does not depend on it.
     checkpoint
-        A file that the run saves itself to at evaluations, and goes on from if it exists.
+        A file that the run is saved to at evaluations, and resumed from if it exists.
     progress
         Called with the number of rounds done, after each.
 
@@ -153,8 +153,8 @@ def simulate_runs(
     runs
         Levels and seed of each run.
     threads
-        How many runs at a time, by default one per core; one after the other if the task's
-        functions must not run side by side.
+        How many runs at the same time, by default one per core; one after the other if the task's
+        functions must not run in parallel.
     checkpoints
         The checkpoint of each run, as for `simulate`.
     progress
@@ -204,7 +204,7 @@ def simulate_runs(
 
 
 class _StoppedError(Exception):
-    """Ends a run whose results nobody waits for any more."""
+    """Ends a run whose results are no longer needed."""
 
 
 def run_fingerprint(
@@ -253,8 +253,8 @@ class Driver:
     """Carries the messages of a run within one process: clients train when they are called.
 
     The attributes are those of `simulate`; `before`, how many rounds of earlier periods the model
-    has behind it, so that learning rates and random numbers go on; and `measured`, which is called
-    at every evaluation with the rounds done, those before included, and the metrics.
+    was trained for, so that learning rates and random numbers continue; and `measured`, which is
+    called at every evaluation with the rounds done, those before included, and the metrics.
     """
 
     task: Task
@@ -300,7 +300,7 @@ class Driver:
         delivery
             The probability that a client that drew heads delivers, shape (num_clients,).
         checkpoint
-            Where to go on from, and what to write to at evaluations.
+            Where to resume from, and what to write to at evaluations.
         """
         if checkpoint is not None:
             checkpoint.restore(loop)
@@ -344,7 +344,7 @@ class Driver:
                 model = round_.propose()
             except DivergedError:
                 if checkpoint is not None:
-                    checkpoint.write(loop.state())  # the round before is finite
+                    checkpoint.write(loop.state())  # the model of the previous round is finite
                 raise
             if longest is None or round_.length > longest.length:
                 longest = round_
@@ -373,7 +373,7 @@ class Driver:
     def _evaluate(
         self, notes: State, done: int, model: Arrays, longest: Round | None, pool: Executor | None
     ) -> None:
-        """Note the metrics of a model; blame the longest step since the last if they explode."""
+        """Record the metrics of a model; if they explode, blame the longest step since the last."""
         known = notes["evaluations"]
         found = self.task.evaluate(model, pool)
         if not len(known):
@@ -428,13 +428,13 @@ def _root_mean(squares: FloatArray, seen: IntArray) -> FloatArray:
 def _require_one_thread(threads: int | Spare | None) -> None:
     if threads not in (None, 1):
         raise InputError(
-            f"`threads` must be 1 for a task made of functions, which may not run side by side; "
+            f"`threads` must be 1 for a task made from functions, which may not run in parallel; "
             f"got {threads}."
         )
 
 
 def probabilities(name: str, given: npt.ArrayLike, count: int) -> FloatArray:
-    """Return one probability per client, from one each or one for all."""
+    """Return one probability per client, from one per client or one for all."""
     try:
         array = np.asarray(given, np.float64)
     except (TypeError, ValueError):

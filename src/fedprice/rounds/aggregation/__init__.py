@@ -1,4 +1,4 @@
-"""Aggregators: how the updates of those who joined become one step of the model."""
+"""Aggregators: how the updates of the clients that joined become one step of the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def usual_aggregator(task: Task) -> Aggregator:
     """Return the most faithful aggregator that is safe for a task (docs/stability.md).
 
     Horvitz–Thompson is unbiased, and safe where the loss is convex; elsewhere the fluctuating total
-    weight of its rounds can throw the model, which Trotter and Tukey's estimator prevents.
+    weight of its rounds can make training collapse, which Trotter and Tukey's estimator prevents.
     """
     return HorvitzThompson() if task.convex else TrotterTukey()
 

@@ -19,12 +19,12 @@ __all__ = ["Aggregator", "Arrivals", "Collector", "State", "WeightedSum"]
 
 
 class Arrivals(NamedTuple):
-    """What is known of a round before any update is there.
+    """What is known about a round before any update arrives.
 
     Attributes
     ----------
     clients
-        Those whose updates are expected, in rising order; some may still be refused or missing.
+        The clients whose updates are expected, in rising order; some may be refused or missing.
     weight, probability
         a_n, and the probability q_n ρ_n that an update of client n arrives, of all clients, shape
         (num_clients,).
@@ -41,7 +41,7 @@ class Arrivals(NamedTuple):
 class Collector(Protocol):
     """Takes the updates of one round, in as many parts as they come in.
 
-    What was added may be overwritten afterwards: whoever needs it later copies it.
+    What was added may be overwritten afterwards: copy it if it is needed later.
     """
 
     def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
@@ -51,7 +51,7 @@ class Collector(Protocol):
         """Return the step of the model, shape (size,)."""
 
     def state(self) -> State:
-        """Return what to remember once the step is taken; the state of `begin` is used up."""
+        """Return the state after the step; the state given to `begin` must not be used again."""
 
 
 class Aggregator(Protocol):
@@ -62,7 +62,7 @@ class Aggregator(Protocol):
 
     @property
     def name(self) -> str:
-        """A word for results and checkpoints; what aggregates differently needs another one."""
+        """A name for results and checkpoints; another way of aggregating needs another name."""
 
     def start(self, num_clients: int, size: int) -> State:
         """Return what the aggregator remembers before the first round."""
@@ -72,7 +72,7 @@ class Aggregator(Protocol):
 
 
 class WeightedSum:
-    """Σ factor · update in double precision, added one after the other: parts change no bit."""
+    """Σ factor · update in double precision, added in order: how they are split changes no bit."""
 
     def __init__(self, size: int) -> None:
         self.total = np.zeros(size)
@@ -86,7 +86,7 @@ class WeightedSum:
                 for start in range(part.start, part.stop, BLOCK):
                     own = slice(start, min(start + BLOCK, part.stop))
                     some, total = scaled[: own.stop - start], self.total[own]
-                    some[:] = update[own]  # a cast of its own is faster than one by `multiply`
+                    some[:] = update[own]  # a separate cast is faster than one inside `multiply`
                     some *= factor
                     total += some
 

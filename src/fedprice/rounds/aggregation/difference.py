@@ -21,9 +21,9 @@ __all__ = ["Difference"]
 class Difference:
     """w ← w + Σ a_n h_n + Σ_joined (a_n / q_n)(Δ_n − h_n), with h_n the last update of client n.
 
-    Unbiased whatever the h_n, because they are fixed before the coins fall; and of far smaller
-    variance where updates change slowly, because only the change of an update since the client last
-    joined is scaled up. It remembers one update per client.
+    It is unbiased for any h_n, because they are fixed before the coins are drawn; and its variance
+    is far smaller where updates change slowly, because only the change of an update since the
+    client last joined is scaled up. It remembers one update per client.
     """
 
     name: str = "difference"
@@ -47,7 +47,7 @@ class _Changes:
     def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
         weight, last = self._arrivals.weight[clients], self._last[clients]
         self._step.add(weight / self._arrivals.probability[clients], updates - last)
-        # What is kept of an update in double precision is a rounded one: the sum must be of that.
+        # Stored updates are rounded, so the sum in double precision must be of the rounded ones.
         kept = updates.astype(last.dtype, copy=False)
         self._moved.add(weight, np.subtract(kept, last, dtype=updates.dtype))
         self._seen.append((clients, np.array(kept)))

@@ -1,4 +1,4 @@
-"""Plain FedAvg over those who joined: biased, for comparison."""
+"""Plain FedAvg over the clients that joined: biased, for comparison."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class FedAvg:
 
     Warnings
     --------
-    Dividing by the weights of whoever joined leans towards those who join often.
+    Dividing by the weights of the joiners favours clients that join often.
     """
 
     name: str = "fedavg"
@@ -44,14 +44,14 @@ class _Mean:
 
     def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
         weight = self._weight[clients]
-        if self._expected:  # clients without samples move nothing
+        if self._expected:  # clients without samples change nothing
             self._sum.add(weight / self._expected, updates)
         self._missing -= clients.size
         for own in weight.tolist():
             self._added += own
 
     def finish(self) -> FloatArray:
-        if self._missing and self._added:  # some did not come, or were refused
+        if self._missing and self._added:  # some did not arrive, or were refused
             return self._sum.total * (self._expected / self._added)
         return self._sum.total
 

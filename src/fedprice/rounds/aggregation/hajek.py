@@ -20,7 +20,7 @@ class Hajek:
     """w ← w + Σ_joined (a_n / q_n)(w_n − w) / W with W = Σ_joined a_n / q_n; no step if W = 0.
 
     The total weight W of a round is 1 only on average. Dividing by it keeps the step inside the
-    convex hull of the updates, so that a round with few or unlikely joiners cannot throw the model.
+    convex hull of the updates, so that a round with few or unlikely joiners cannot derail training.
 
     Warnings
     --------
@@ -52,14 +52,14 @@ class Normalised:
         """Take some updates."""
         factors = self._arrivals.weight[clients] / self._arrivals.probability[clients]
         self._sum.add(factors, updates)
-        for factor in factors.tolist():  # one after the other: parts change no bit
+        for factor in factors.tolist():  # in order: how they are split changes no bit
             self._weight += factor
 
     def finish(self) -> FloatArray:
         """Return the step."""
         if self._weight:
             self._sum.divide(1 - self._share + self._share * self._weight)
-            self._weight = 0.0  # asked again, it is the same step
+            self._weight = 0.0  # so that another call returns the same step
         return self._sum.total
 
     def state(self) -> State:

@@ -1,4 +1,4 @@
-"""Aggregation that happens outside of the round loop: `Round.take` brings what it makes."""
+"""Aggregation that happens outside the round loop: `Round.take` receives its result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["Outside"]
 
 @dataclass(frozen=True)
 class Outside:
-    """Leaves the model as it is, unless somebody else makes a new one of the updates.
+    """Leaves the model as it is, unless a new one is made from the updates elsewhere.
 
     Attributes
     ----------
     name
-        Who does, for checkpoints.
+        What aggregates instead, for checkpoints.
     """
 
     name: str

@@ -62,7 +62,7 @@ class TrotterTukey:
 
     @property
     def name(self) -> str:
-        """A word for results and checkpoints, with the share unless it is the usual one."""
+        """A name for results and checkpoints, with the share unless it is the default."""
         return "trotter-tukey" if self.share == 0.5 else f"trotter-tukey-{self.share!r}"
 
     def start(self, num_clients: int, size: int) -> State:
