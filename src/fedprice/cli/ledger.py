@@ -264,20 +264,32 @@ def export(
         ),
     ],
     url: LedgerUrl = DEFAULT_URL,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Show only what concerns this client, in a .jsonl file: of all other entries it "
+            "has the hashes, so that the chain can still be checked.",
+        ),
+    ] = None,
     date: Annotated[
         datetime.datetime | None,
         typer.Option(formats=["%Y-%m-%d"], help="The date in books; by default today."),
     ] = None,
     force: options.Force = False,
 ) -> None:
-    """Write the ledger to a file, after it was verified."""
-    from fedprice.market.export import EXPORTS
+    """Write the ledger to a file, after it was verified: all of it, or one client's part."""
+    from fedprice.market.export import BOOKS, EXPORTS
     from fedprice.market.export import export as write
 
     check_output(output, EXPORTS, force=force)
+    if date is not None and output.suffix not in BOOKS:
+        raise InputError(f"--date is for books ({', '.join(BOOKS)}); got -o {output}.")
+    day = (date or datetime.datetime.now()).date()
     with opened_ledger(url) as opened:
-        count = write(opened, output, date=(date or datetime.datetime.now()).date())
-    stderr().print(f"wrote {output}: {count} entries", markup=False)
+        count, hidden = write(opened, output, date=day, client=client)
+    said = f", {hidden} of them as hashes only" if client is not None else ""
+    stderr().print(f"wrote {output}: {count} entries{said}", markup=False)
 
 
 @ledger.command()
