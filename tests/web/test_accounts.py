@@ -8,11 +8,10 @@ import pytest
 from fedprice import InputError
 from fedprice.errors import FedpriceError, UnverifiedError
 from fedprice.market.ledger import Ledger, Refused
-from fedprice.market.statements import statement_of
+from fedprice.market.statements import Undelivered, statement_of
 from fedprice.verify import Books
 from fedprice.web.accounts import (
     Account,
-    Undelivered,
     account_of,
     checked_export,
     client_names,
