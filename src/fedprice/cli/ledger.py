@@ -176,7 +176,8 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
     offered = map(tariff_of, found.clients.values())
     short = rows.with_columns(rows["tariff"].replace({str(own): own.brief for own in offered}))
     empty = [name for name in (*SPARE_OF_CLIENTS, "tariff") if not rows[name].count()]
-    _send(short.drop(empty), format_, title, delivery, SPARE_OF_CLIENTS, data=rows)
+    more = "-o FILE.csv" if delivery is not None else "fedprice ledger show -o FILE.csv"
+    _send(short.drop(empty), format_, title, delivery, SPARE_OF_CLIENTS, data=rows, more=more)
     if format_ is options.Format.TABLE:
         _say(f"model {found.model or 'as it was'}")
         for line in (str(own) for own in measured if own.round == measured[-1].round):
@@ -372,14 +373,15 @@ def _send(
     spare: Sequence[str] = (),
     *,
     data: pl.DataFrame | None = None,
+    more: str = "-o FILE.csv",
 ) -> None:
     """Send rows where they are wanted; on screen under a title, without spare columns if need be.
 
-    `data` is what files have, if that is more than the screen has.
+    `data` is what files have, if that is more than the screen has, and `more` shows all columns.
     """
     whole = rows if data is None else data
     (delivery or Delivery(format=format_)).send(
         whole,
         to_json=lambda: json_text(rows=whole),
-        to_screen=lambda: market_table(rows, title, spare),
+        to_screen=lambda: market_table(rows, title, spare, more=more),
     )
