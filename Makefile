@@ -57,7 +57,7 @@ bench-web: $(VENV)/.installed-test  ## the pages in a real browser: a million cl
 	$(BIN)/python -m benchmarks.web
 
 docs: $(VENV)/.installed-docs  ## the site, tutorials executed: build/site/index.html
-	$(BIN)/sphinx-build --fail-on-warning --keep-going -b html -d build/doctrees docs build/site
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/sphinx-build --fail-on-warning --keep-going -b html -d build/doctrees docs build/site
 	@echo "open build/site/index.html"
 
 release: $(VENV)/.installed-release  ## build the wheel, check it, and try it in an environment of its own

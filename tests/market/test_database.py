@@ -22,7 +22,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from fedprice.errors import InputError
-from fedprice.market import database
+from fedprice.market import database, schema
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from tests.market.markets import at_price
@@ -36,8 +36,8 @@ def test_migrations_make_the_tables_that_the_code_uses(url: str) -> None:
     engine = sqlalchemy.create_engine(url)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
-        assert compare_metadata(context, database._metadata) == []
-        assert context.get_current_revision() == database.SCHEMA
+        assert compare_metadata(context, schema.metadata) == []
+        assert context.get_current_revision() == schema.SCHEMA
     engine.dispose()
 
 

@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as arrays
 from fedprice.arrays import State
 from fedprice.errors import InputError
 from fedprice.market import states
-from fedprice.market.database import states as table
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.money import LEVEL_ONE
+from fedprice.market.schema import states as table
 from tests.market.markets import at_price
 
 MODEL = "ab" * 32
@@ -125,7 +125,7 @@ def test_an_array_of_objects_is_refused_and_nothing_is_recorded(url: str) -> Non
 LARGE = """
 import resource, sys, time
 import numpy as np
-from fedprice.market.database import states as table
+from fedprice.market.schema import states as table
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.offers import Terms
 from fedprice.market.tariffs import Tariff

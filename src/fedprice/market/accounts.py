@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
 
-from fedprice.market.database import accounts, postings, sa
+from fedprice.market.schema import accounts, postings, sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

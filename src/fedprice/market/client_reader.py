@@ -14,15 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedprice.errors import InputError
 from fedprice.market.accounts import balances_of
 from fedprice.market.chain import Entry
-from fedprice.market.database import (
-    DamagedError,
-    Database,
-    accounts,
-    entries,
-    masked,
-    postings,
-    sa,
-)
+from fedprice.market.database import DamagedError, Database, masked
+from fedprice.market.schema import accounts, entries, postings, sa
 from fedprice.market.statements import no_client, part_of
 from fedprice.verify import Books, Client, Run
 

@@ -1,4 +1,4 @@
-"""The database behind a ledger: its tables, one writer at a time, and its errors in one line each.
+"""The database behind a ledger: one writer at a time, and its errors in one line each.
 
 SQLite writes ahead (WAL) and waits for the disk at every commit; a transaction that writes begins
 as the only one. PostgreSQL locks the entries for the writer, and waits for its disk whatever the
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 from fedprice.errors import FedpriceError, InputError, UnverifiedError, require
-
-sa: Any = require("sqlalchemy", "market")
+from fedprice.market.schema import SCHEMA, sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,18 +31,10 @@ __all__ = [
     "LedgerError",
     "NoLedgerError",
     "NoRunError",
-    "accounts",
-    "entries",
     "has_password",
     "masked",
-    "measured",
-    "postings",
-    "sa",
-    "state_parts",
-    "states",
 ]
 
-SCHEMA = "fedprice_0004"  # the newest migration
 _SCHEMA_LOCK = 0x66656470  # any number, the same for all: who creates the tables on PostgreSQL
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -91,58 +82,6 @@ _POSTGRES_WRITER = sa.text("""
 _PASSWORDS = ("password", "sslpassword")  # parameters of a URL
 PRIVATE = 0o600  # permissions of a file with money in it
 PAGE = 1 << 13  # bytes: a large model is kept faster than with 4 KiB, a small round is not slower
-
-_metadata = sa.MetaData()
-accounts = sa.Table(
-    "accounts",
-    _metadata,
-    sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("name", sa.Text, nullable=False, unique=True),
-    sa.Column("balance", sa.BigInteger, nullable=False),
-)
-entries = sa.Table(
-    "entries",
-    _metadata,
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("key", sa.Text, nullable=False, unique=True),
-    sa.Column("run", sa.Text),
-    sa.Column("round", sa.BigInteger),
-    sa.Column("content", sa.Text, nullable=False),
-    sa.Column("hash", sa.Text, nullable=False),
-    sa.Column("signature", sa.Text, nullable=False),
-    sa.Index("entries_of_run", "run", "round"),
-)
-postings = sa.Table(
-    "postings",
-    _metadata,
-    sa.Column("entry", sa.BigInteger, sa.ForeignKey(entries.c.number), primary_key=True),
-    sa.Column("line", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("account", sa.BigInteger, sa.ForeignKey(accounts.c.id), nullable=False),
-    sa.Column("amount", sa.BigInteger, nullable=False),
-)
-states = sa.Table(
-    "states",
-    _metadata,
-    sa.Column("run", sa.Text, primary_key=True),
-    sa.Column("done", sa.BigInteger, nullable=False),
-    sa.Column("arrays", sa.Text, nullable=False),
-    sa.Column("digest", sa.Text, nullable=False),
-)
-state_parts = sa.Table(
-    "state_parts",
-    _metadata,
-    sa.Column("run", sa.Text, primary_key=True),
-    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("bytes", sa.LargeBinary, nullable=False),
-)
-measured = sa.Table(
-    "metrics",
-    _metadata,
-    sa.Column("run", sa.Text, primary_key=True),
-    sa.Column("round", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("who", sa.Text, primary_key=True),
-    sa.Column("metrics", sa.Text, nullable=False),
-)
 
 
 class LedgerError(FedpriceError):

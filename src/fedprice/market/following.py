@@ -24,13 +24,12 @@ from fedprice.market.database import (
     LedgerError,
     NoLedgerError,
     NoRunError,
-    entries,
     masked,
-    sa,
 )
 from fedprice.market.keys import simulation_key
 from fedprice.market.period_reader import PeriodReader, Point, RoundSeen, RunSummary
 from fedprice.market.periods import next_period, run_of
+from fedprice.market.schema import entries, sa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -20,17 +20,7 @@ from fedprice.errors import FedpriceError, InputError, nearest
 from fedprice.market.accounts import account_ids, balances_of
 from fedprice.market.canonical import canonical_text
 from fedprice.market.chain import Entry, append, chain, find, last_number, recorded
-from fedprice.market.database import (
-    DamagedError,
-    Database,
-    LedgerError,
-    NoLedgerError,
-    NoRunError,
-    accounts,
-    entries,
-    measured,
-    sa,
-)
+from fedprice.market.database import DamagedError, Database, LedgerError, NoLedgerError, NoRunError
 from fedprice.market.messages import (
     plain_reason,
     require_digest,
@@ -41,6 +31,7 @@ from fedprice.market.messages import (
 )
 from fedprice.market.metrics import WHO, RoundMetrics, metrics_text, require_place, round_metrics
 from fedprice.market.payouts import Rotation, require_account
+from fedprice.market.schema import accounts, entries, measured, sa
 from fedprice.market.states import drop_state, read_state, write_state
 from fedprice.verify import (
     FORMAT,

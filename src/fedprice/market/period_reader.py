@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fedprice.market.accounts import balances_of
 from fedprice.market.canonical import key_text
-from fedprice.market.database import accounts, entries, measured, postings, sa
 from fedprice.market.metrics import WHO, metrics_text, round_metrics
 from fedprice.market.periods import period_number, run_of
+from fedprice.market.schema import accounts, entries, measured, postings, sa
 from fedprice.verify import Client
 
 if TYPE_CHECKING:

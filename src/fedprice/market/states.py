@@ -18,7 +18,7 @@ import numpy as np
 
 from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes
-from fedprice.market.database import sa, state_parts, states
+from fedprice.market.schema import sa, state_parts, states
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

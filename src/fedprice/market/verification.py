@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import FedpriceError
-from fedprice.market.database import DamagedError, Database, NoLedgerError, entries, sa
+from fedprice.market.database import DamagedError, Database, NoLedgerError
 from fedprice.market.inspection import Inspection
+from fedprice.market.schema import entries, sa
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,10 +11,11 @@ from urllib.parse import quote
 from fedprice.errors import InputError
 from fedprice.market.chain import find
 from fedprice.market.client_reader import read_client
-from fedprice.market.database import Database, accounts, sa
+from fedprice.market.database import Database
 from fedprice.market.exported import read_export
 from fedprice.market.money import money
 from fedprice.market.pay import PayLine, pay_lines, why_paid
+from fedprice.market.schema import accounts, sa
 from fedprice.market.statements import Undelivered, entries_of, no_client, undelivered_in
 from fedprice.verify import HASH, LONGEST_NAME
 

@@ -1,0 +1,68 @@
+"""The reference names what the code has: entries, messages, exit codes, columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedprice import clients, errors, verify
+from fedprice.market import offers, payouts, updates
+
+REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
+
+
+def cells(page: str, first: str) -> list[list[str]]:
+    """Return the rows of a page's tables whose first cell names `first`."""
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (REFERENCE / page).read_text("utf-8").splitlines()
+        if line.startswith("|")
+    ]
+    return [row for row in rows if first in names(row[0])]
+
+
+def names(cell: str) -> list[str]:
+    """Return what a cell has in code type."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.mark.parametrize("kind", verify.CONTENT)
+def test_every_entry_is_documented_with_its_fields(kind: str) -> None:
+    documented = [tuple(names(row[2])) for row in cells("ledger.md", kind)]
+    expected = [verify.CONTENT[kind], *([verify.UNSIGNED] if kind == "open" else [])]
+    assert documented == expected
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        offers.Conditions, offers.Offer, offers.Commitment, offers.Roster, offers.Opening,
+        offers.Receipt, updates.Update, payouts.Withdrawal, payouts.Reversal, payouts.Rotation,
+    ],
+)  # fmt: skip
+def test_every_message_is_documented_with_its_fields(message: Any) -> None:
+    ((_, _, documented),) = cells("ledger.md", message.__name__)
+    assert names(documented) == [field.name for field in fields(message)]
+
+
+@pytest.mark.parametrize("kind", verify.KEPT)
+def test_what_the_verifier_takes_as_kept_is_documented(kind: str) -> None:
+    assert names(cells("ledger.md", kind)[0][2]) == list(verify.KEPT[kind])
+
+
+def test_every_exit_code_is_documented() -> None:
+    page = (REFERENCE / "exit-codes.md").read_text("utf-8")
+    documented = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
+    in_code = {int(code) for code in re.findall(r"Error +(\d+)", errors.__doc__ or "")}
+    assert documented == in_code | {0, 1}
+
+
+def test_every_column_of_the_clients_is_documented() -> None:
+    page = (REFERENCE / "files.md").read_text("utf-8")
+    table = page.partition("## Clients")[2].partition("## Prices")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in names(row)} == set(clients._COLUMNS)
