@@ -22,8 +22,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with a ledger of two runs: alice is in the first one only."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    with closing(Ledger("sqlite:///market.db", unit="EUR")) as ledger:
-        small_market(ledger, delivery=0.6)
+    with closing(Ledger("sqlite:///market.db", unit="EUR", identity="ab" * 32)) as ledger:
+        small_market(ledger, delivery=0.5)
         ledger.deposit("treasury", 20 * MICRO, "second")
         ledger.deposit("client:zoe", 5 * MICRO, "secret transfer 7")
         agreed(ledger, 10 * MICRO, {"bob": paying(5), "zoe": paying(6)}, run="second")

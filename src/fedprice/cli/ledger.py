@@ -176,8 +176,16 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
     offered = map(tariff_of, found.clients.values())
     short = rows.with_columns(rows["tariff"].replace({str(own): own.brief for own in offered}))
     empty = [name for name in (*SPARE_OF_CLIENTS, "tariff") if not rows[name].count()]
-    more = "-o FILE.csv" if delivery is not None else "fedprice ledger show -o FILE.csv"
-    _send(short.drop(empty), format_, title, delivery, SPARE_OF_CLIENTS, data=rows, more=more)
+    by = "-o FILE.csv" if delivery is not None else "fedprice ledger show -o FILE.csv"
+    _send(
+        short.drop(empty),
+        format_,
+        title,
+        delivery,
+        SPARE_OF_CLIENTS,
+        data=rows,
+        more=f"{by} has them",
+    )
     if format_ is options.Format.TABLE:
         _say(f"model {found.model or 'as it was'}")
         for line in (str(own) for own in measured if own.round == measured[-1].round):
@@ -373,11 +381,12 @@ def _send(
     spare: Sequence[str] = (),
     *,
     data: pl.DataFrame | None = None,
-    more: str = "-o FILE.csv",
+    more: str = "-o FILE.csv has them",
 ) -> None:
     """Send rows where they are wanted; on screen under a title, without spare columns if need be.
 
-    `data` is what files have, if that is more than the screen has, and `more` shows all columns.
+    `data` is what files have, if that is more than the screen has, and `more` says where columns
+    are that were left out.
     """
     whole = rows if data is None else data
     (delivery or Delivery(format=format_)).send(

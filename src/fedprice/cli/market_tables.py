@@ -25,7 +25,7 @@ def as_wide_as_terminal(text: str) -> str:
 
 
 def market_table(
-    rows: pl.DataFrame, title: str, spare: Sequence[str] = (), *, more: str = "-o FILE.csv"
+    rows: pl.DataFrame, title: str, spare: Sequence[str] = (), *, more: str = "-o FILE.csv has them"
 ) -> RenderableType:
     """Return a table that is as wide as the terminal at most, wherever that is possible.
 
@@ -39,7 +39,7 @@ def market_table(
     spare
         Columns that may be left out, the first one first.
     more
-        What shows these.
+        Where these are.
     """
     from rich import box
     from rich.cells import cell_len
@@ -76,7 +76,7 @@ def market_table(
         table.add_row(*map(Text, row))
     if not left_out:
         return table
-    said = f"left out for lack of space: {', '.join(left_out)}; see {more}"
+    said = f"left out for lack of space: {', '.join(left_out)}; {more}"
     return Group(table, Text(as_wide_as_terminal(said), style="italic"))
 
 

@@ -105,7 +105,7 @@ def _screen(rows: pl.DataFrame, runs: pl.DataFrame, title: str, hidden: int) -> 
         )
     parts: list[RenderableType] = []
     if runs.height:
-        parts.append(market_table(runs, title, SPARE, more="a wider terminal"))
+        parts.append(market_table(runs, title, SPARE, more="a wider terminal has room for them"))
     parts += [Text(as_wide_as_terminal(safe(line))) for line in lines]
     other = rows.filter(~pl.col("event").is_in(TOLD))
     if other.height:
