@@ -7,7 +7,9 @@ that it holds nothing that would not verify.
 
 An export is a text file with one entry per line, as canonical JSON: `number`, `content`, `postings`
 (account and micro-units), `hash` = SHA-256(previous hash, number, content, postings), and the
-server's `signature` of number and hash. Signatures need the library `cryptography`.
+server's `signature` of number and hash. Signatures need the library `cryptography`. A partial
+export shows one client's entries; of all others it has `number`, `hash`, `signature` and `client`,
+for whom they are hidden.
 """
 
 from __future__ import annotations
@@ -87,6 +89,8 @@ MESSAGE = {
     ),
     "Commitment": ("offer", "key", "level", "secret_hash", "samples", "grad_norm"),
 }  # fmt: skip
+SHOWN = {"number", "content", "postings", "hash", "signature"}  # the fields of an entry
+HIDDEN = {"number", "client", "hash", "signature"}  # of one that a partial export does not show
 KEPT = {
     "Commitment": MESSAGE["Commitment"],
     "Head": ("ledger", "number", "hash"),
@@ -416,6 +420,8 @@ class Books:
     unsigned: list[str] = field(default_factory=list)
     signatures: int = 0
     coins: int = 0
+    only: str = ""  # of a partial export: the client whose entries it shows
+    hidden: int = 0  # entries that it has as hashes only
     trusting: bool = False  # of entries that were checked before they were written
     valid: Callable[[str, str, str], bool] = check_signed
     # What became of the updates for which a client has a receipt: hash, and why it was refused.
@@ -445,6 +451,8 @@ class Books:
         for account, amount in lines:
             after[account] = after.get(account, self.balances.get(account, 0)) + amount
         for account, balance in after.items():
+            if not self.sees(account):
+                continue
             if (balance < 0 and account != "world") or abs(balance) > LARGEST:
                 left = self.balances.get(account, 0)
                 raise VerificationError(
@@ -463,6 +471,10 @@ class Books:
         if name not in self.runs:
             raise VerificationError("the run was not opened.")
         return self.runs[name]
+
+    def sees(self, account: str) -> bool:
+        """Return whether an account's entries are shown, so that balance and keys are known."""
+        return not self.only or account.startswith("escrow:") or account == f"client:{self.only}"
 
     def key_of(self, account: str) -> str:
         """Return the key that an account's owner signs with; empty if it has none."""
@@ -761,7 +773,8 @@ class Books:
             _hash(own["secret_hash"])
             key, account = _hash(own["key"]), f"client:{client}"
             known = self.key_of(account) or key
-            if key != known or self.owners.get(key, account) != account:
+            other = key != known and self.sees(account)
+            if other or self.owners.get(key, account) != account:
                 raise VerificationError(f"{client!r} has another key in this ledger.")
             if keys.setdefault(key, account) != account:
                 raise VerificationError(f"{client!r} has the key of another client.")
@@ -1141,7 +1154,11 @@ def check_export(path: str | Path, **checks: Any) -> Books:
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered lines that are safe to parse: not too long, not too many."""
+    """Yield numbered lines that are safe to parse: not too long, not too many.
+
+    They come without their ends, and without a mark of UTF-8 at the start: programs that a file
+    passes through change these, which says nothing about what is written.
+    """
     number = 0
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
@@ -1151,18 +1168,23 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             raise VerificationError(f"line {number} has more than {MOST_VALUES:,} values.")
         if number > MOST_ENTRIES:
             raise VerificationError(f"it has more than {MOST_ENTRIES:,} lines.")
+        line = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
         yield number, line
 
 
 def entries_of(file: BinaryIO) -> Iterator[dict[str, Any]]:
     """Yield the entries of an export, line by line; refuse what is none."""
     for number, line in _lines(file):
+        if not line:
+            continue
         try:
             entry = json.loads(line)
-            sound = isinstance(entry, dict) and (canonical(entry) + "\n").encode() == line
+            sound = isinstance(entry, dict) and canonical(entry).encode() == line
         except (ValueError, RecursionError):
             sound = False
-        if not sound or set(entry) != {"number", "content", "postings", "hash", "signature"}:
+        if not sound and b"}\r{" in line:
+            raise UncheckedError("the lines of the file end with carriage returns, not line feeds.")
+        if not sound or set(entry) not in (SHOWN, HIDDEN):
             old = sound and number == 1 and "signature" not in entry
             why = f" It has the form of an earlier format than {FORMAT}." if old else ""
             raise VerificationError(f"line {number} is no entry of an exported ledger.{why}")
@@ -1175,6 +1197,7 @@ def check_entries(
     heads: Iterable[str] = (),
     receipts: Iterable[dict[str, Any]] = (),
     valid: Callable[[str, str, str], bool] = check_signed,
+    partial: bool = False,
 ) -> Books:
     """Check the entries of a ledger, the first one first; return what they add up to.
 
@@ -1186,11 +1209,15 @@ def check_entries(
         Messages that a client kept, from `read_receipts`.
     valid
         How signatures are checked; a caller that checks many ledgers may remember them.
+    partial
+        Whether entries may be hidden; `Books.only` then says which client's are shown.
     """
     books = Books(valid=valid)
     kept = list(receipts)
     books.wanted = {(m["run"], m["round"], m["client"]) for m in kept if m["kind"] == "Receipt"}
     for entry in entries:
+        if entry.keys() == HIDDEN and not partial:
+            raise UncheckedError("it is a partial export, and a whole one is wanted.")
         check_next(books, entry)
     if not books.hashes:
         raise VerificationError("there is no entry.")
@@ -1208,8 +1235,12 @@ def check_next(books: Books, entry: dict[str, Any]) -> None:
     number = len(books.hashes) + 1
     where = f"entry {number}"
     try:
-        where = f"{where} ({entry_title(entry['content']):.{LONGEST_NAME}})"
-        check_entry(books, entry, number)
+        if entry.keys() == HIDDEN:
+            where = f"{where} (hidden)"
+            check_hidden(books, entry, number)
+        else:
+            where = f"{where} ({entry_title(entry['content']):.{LONGEST_NAME}})"
+            check_entry(books, entry, number)
     except VerificationError as error:
         raise VerificationError(f"{where}: {_plain(str(error))}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
@@ -1235,11 +1266,33 @@ def check_entry(books: Books, entry: dict[str, Any], number: int) -> None:
         )
         _fail("posting", *odd)
     enter()
-    books.hashes.append(chained)
+    _check_head(books, entry["signature"], chained)
+
+
+def check_hidden(books: Books, entry: dict[str, Any], number: int) -> None:
+    """Check an entry of which there is only the hash: the next one that is shown is chained to it.
+
+    Nobody can tell whom it concerns. Hidden entries of the client itself are found where others
+    that are shown depend on them, or by what the client kept.
+    """
+    client = _text(entry["client"])
+    if not books.hashes:
+        raise VerificationError("the first entry must be shown.")
+    if _whole(entry["number"]) != number:
+        _fail("number", number, entry["number"])
+    if books.only not in ("", client):
+        _fail("client", books.only, client)
+    books.only, books.hidden = client, books.hidden + 1
+    _check_head(books, entry["signature"], _hash(entry["hash"]))
+
+
+def _check_head(books: Books, signature: Any, hash_: str) -> None:
+    """Take in the hash of the next entry, which the server signs if it has a key."""
+    books.hashes.append(hash_)
     if books.server:
-        text = head_text(books.ledger, number, chained)
-        books.check(books.server, entry["signature"], text, "the server")
-    elif entry["signature"] != "":
+        text = head_text(books.ledger, len(books.hashes), hash_)
+        books.check(books.server, signature, text, "the server")
+    elif signature != "":
         raise VerificationError("it is signed, though the ledger has no server's key.")
 
 
@@ -1522,10 +1575,17 @@ def describe(books: Books, client: str | None = None) -> Iterator[str]:
     if client is not None:
         yield f"balance of {client!r}: {money(books.balances.get(f'client:{client}', 0))}"
     signer = f"server {books.server}" if books.server else "NO SERVER SIGNED it"
+    partly, hidden = (" IN PART", f" ({books.hidden:,} hidden)") if books.only else ("", "")
     yield (
-        f"verified: ledger {books.ledger}, {len(books.hashes):,} entries, "
+        f"verified{partly}: ledger {books.ledger}, {len(books.hashes):,} entries{hidden}, "
         f"{books.signatures:,} signatures valid, {signer}, head {books.hashes[-1]}"
     )
+    if books.only:
+        yield (
+            f"  a partial export, for client {_plain(books.only)!r}. It does not show what hidden "
+            "entries say, that they follow the rules, that none of them concerns this client, what "
+            "the treasury and other clients have, or that others signed with keys that are theirs."
+        )
 
 
 def _by_which(client: Client, unit: str) -> str:
@@ -1591,7 +1651,9 @@ def verified(given: Any, file: BinaryIO) -> list[str]:
     if given.key is not None and given.client is None:
         raise UncheckedError("--key is a client's; name it with --client.")
     receipts = [] if given.receipts is None else read_receipts(given.receipts)
-    books = check_entries(entries_of(file), heads=given.head, receipts=receipts)
+    books = check_entries(entries_of(file), heads=given.head, receipts=receipts, partial=True)
+    if books.only and given.client not in {None, books.only}:
+        raise UncheckedError(f"{given.export} shows only what concerns client {books.only!r}.")
     names = {name for run in books.runs.values() for name in (*run.clients, *run.dropped)}
     names |= {name for made in books.offered.values() for name in made.offers}
     names |= {account[7:] for account in books.balances if account.startswith("client:")}
@@ -1600,7 +1662,7 @@ def verified(given: Any, file: BinaryIO) -> list[str]:
     check_keys(books, given.client, given.key, given.server)
     require_signed(books, given.unsigned)
     told = [] if given.receipts is None else [_found(books, receipts, given)]
-    return [*describe(books, given.client), *told]
+    return [*describe(books, given.client or books.only or None), *told]
 
 
 def _found(books: Books, kept: list[dict[str, Any]], given: Any) -> str:

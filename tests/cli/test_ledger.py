@@ -39,7 +39,7 @@ def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
     assert "shown: the gradient norm that a client's updates prove" in out
     assert "5 of 5 rounds, settled" in out
     assert "model " in out
-    code, out, err = run("ledger", "statement", "4", "-o", "four.csv")
+    code, out, err = run("statement", "--client", "4", "-o", "four.csv")
     assert code == 0, err
     assert "offered a price of" in out
     assert (home / "four.csv").read_text().splitlines()[0].startswith("entry,run,round,event")
@@ -56,8 +56,11 @@ def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
     assert head in out
 
 
-def test_ledger_show_has_one_line_per_client_whatever_was_offered(run: Run, home: Path) -> None:
-    """The file has the tariffs in full."""
+def test_ledger_show_has_one_line_per_client_whatever_was_offered(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal with room for it; the file has the tariffs in full."""
+    monkeypatch.setenv("COLUMNS", "160")
     with closing(Ledger("sqlite:///market.db")) as ledger:
         run_market(ledger, BLOCKS, run="blocks")
         run_market(ledger, MENU, run="menu")
@@ -84,7 +87,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
     for arguments, code, text in (
         (("ledger", "runs", "--ledger", "none.db"), 2, "there is no ledger none.db"),
         (("ledger", "show", "setup1-equilibrum-0"), 2, "Did you mean 'setup1-equilibrium-0'"),
-        (("ledger", "statement", "444"), 2, "has no client '444'"),
+        (("statement", "--client", "444"), 2, "has no client '444'"),
         (("ledger", "export", "-o", "market.xls"), 2, "cannot tell the format"),
         (("ledger", "export", "-o", "market.jsonl"), 2, "exists"),
         (("verify", "none.jsonl"), 2, "cannot read none.jsonl"),
@@ -181,8 +184,8 @@ def test_commands_do_not_show_the_password_of_a_ledger(
         (("ledger", "runs"), 0),
         (("ledger", "show", "setup1-equilibrium-0"), 0),
         (("ledger", "show", "other"), 2),
-        (("ledger", "statement", "4"), 0),
-        (("ledger", "statement", "other"), 2),
+        (("statement", "--client", "4"), 0),
+        (("statement", "--client", "other"), 2),
         (("ledger", "verify"), 0),
         (("ledger", "verify", "--head", "ab" * 32), 4),
         (("ledger", "export", "-o", "market.jsonl"), 0),

@@ -154,7 +154,7 @@ def test_a_deposit_is_undone_with_its_owners_signature(run: Run, home: Path) -> 
     code, _, err = run("ledger", "reverse", 1, "--reason", "why not", *KEY)
     assert (code, "no such deposit or withdrawal" in err) == (5, True)
     assert run("ledger", "verify")[0] == 0
-    code, out, err = run("ledger", "statement", "alice")
+    code, out, err = run("statement", "--client", "alice")
     assert code == 0, err
     assert "of entry 3: twice" in out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedprice.flower.watch import Watch
-from fedprice.market.ledger import Ledger, Refused
+from fedprice.market.ledger import Delivered, Ledger, Refused
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Proposal
 from tests.market.markets import at_price, commit, conditions, offered, paying, reveal, small_market
@@ -126,6 +126,32 @@ def test_refusals_are_told_with_their_reasons(tmp_path: Path) -> None:
     watch, told = watched(tmp_path / "market.db")
     watch()
     assert told[-1] == "round 1: joined -, refused alice: it is not finite.; paid 0.000000"
+    watch.close()
+    ledger.close()
+
+
+def test_a_round_of_many_clients_fits_80_columns(tmp_path: Path) -> None:
+    """With loss and accuracy: names become numbers, first of those who joined."""
+    names = [f"hospital {n}" for n in range(40)]
+    ledger = Ledger(str(tmp_path / "market.db"))
+    ledger.deposit("treasury", 10, "first")
+    ledger.open_unsigned("run", 10, {n: at_price(0, LEVEL_ONE) for n in names}, rounds=3)
+    for round_, missed in enumerate(([], names[:1], names[:9])):
+        joined = {
+            n: Delivered("ab" * 32, ledger.books.runs["run"].usual_weights[n], "1", "", "", "")
+            for n in names[10:]
+        }
+        ledger.record_round("run", round_, model=MODEL, joined=joined, missed=missed)
+        measured = {"loss": 0.41234, "accuracy": 0.871}
+        ledger.record_metrics("run", round_ + 1, "server", measured)
+    watch, told = watched(tmp_path / "market.db")
+    watch()
+    end = "; paid 0.000000; loss 0.4123, accuracy 0.871"
+    assert told[1:] == [
+        f"round 1: joined 30 clients{end}",
+        f"round 2: joined 30 clients, missed 1 client{end}",
+        f"round 3: joined 30 clients, missed 9 clients{end}",
+    ]
     watch.close()
     ledger.close()
 

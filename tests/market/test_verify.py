@@ -22,6 +22,7 @@ from fedprice.market.money import LEVEL_ONE
 from fedprice.market.simulation import simulation_key
 from fedprice.verify import (
     MOST_BLOCKS,
+    UncheckedError,
     VerificationError,
     check_entries,
     check_export,
@@ -119,6 +120,30 @@ def test_the_file_stands_alone(exported: Path, tmp_path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stdout) == (code, "")
         assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\r\r\n", b"\n\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("last", [True, False])
+def test_changed_line_ends_are_no_forgery(
+    end: bytes, mark: bytes, last: bool, exported: Path, tmp_path: Path
+) -> None:
+    """What mail programs, editors and version control do to a text file."""
+    text = exported.read_bytes()
+    path = tmp_path / "changed.jsonl"
+    changed = text.replace(b"\n", end) if last else text.replace(b"\n", end).removesuffix(end)
+    path.write_bytes(mark + changed)
+    assert check_export(path).hashes == check_export(exported).hashes
+    path.write_bytes(mark + changed.replace(b"alice", b"alicf", 1))
+    with pytest.raises(VerificationError):
+        check_export(path)
+
+
+def test_carriage_returns_alone_are_named_and_no_forgery(exported: Path, tmp_path: Path) -> None:
+    path = tmp_path / "changed.jsonl"
+    path.write_bytes(exported.read_bytes().replace(b"\n", b"\r"))
+    with pytest.raises(UncheckedError, match="lines of the file end with carriage returns, not"):
+        check_export(path)
 
 
 def change_offer(entries: Entries, **change: Any) -> None:

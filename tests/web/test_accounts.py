@@ -1,18 +1,19 @@
 """Accounts of clients: the same from a ledger and from its export, and exports that are refused."""
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
 
 from fedprice import InputError
 from fedprice.errors import FedpriceError, UnverifiedError
+from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, Refused
-from fedprice.market.statements import statement_of
+from fedprice.market.statements import Undelivered, statement_of
 from fedprice.verify import Books
 from fedprice.web.accounts import (
     Account,
-    Undelivered,
     account_of,
     checked_export,
     client_names,
@@ -69,6 +70,19 @@ def test_an_export_has_the_same_account(small: Small) -> None:
     assert [part.lines for part in account.parts] == [part.lines for part in of_ledger.parts]
     assert len(books.hashes) == account.size == small.export.count(b"\n")
     assert check(small.export)[1] is None
+
+
+def test_an_export_for_a_client_has_its_account_and_says_that_it_is_a_part(
+    small: Small, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.jsonl"
+    export(small.ledger, path, date=date(2026, 1, 2), client="alice")
+    books, account = check(path.read_bytes(), small.ledger.head().hash, client="alice")
+    assert account is not None
+    assert account.entries.equals(statement_of(small.ledger, "alice")[0])
+    assert (books.only, books.hidden) == ("alice", path.read_bytes().count(b'{"client":"alice"'))
+    with pytest.raises(InputError, match="shows only what concerns client 'alice'"):
+        check(path.read_bytes(), client=NAMES[1])
 
 
 def test_what_is_refused(small: Small) -> None:

@@ -273,7 +273,7 @@ def test_a_ledger_is_read_as_the_commands_read_it(run: Run, ledger: tuple[str, b
         quoted = name.replace("%", "%25").replace("/", "%2F").replace("?", "%3F")
         answer = ask.get(f"/api/clients/{quoted}/statement")
         assert answer.status == 200, answer.text
-        said = json.loads(run("ledger", "statement", name, *own)[1])
+        said = json.loads(run("statement", "--client", name, *own)[1])
         assert answer.json()["rows"] == said["rows"]
         assert [one["run"] for one in answer.json()["runs"]] == ["run"]
 

@@ -28,6 +28,7 @@ from fedprice.cli.respond import respond
 from fedprice.cli.reveal import reveal
 from fedprice.cli.serve import serve
 from fedprice.cli.simulate import simulate
+from fedprice.cli.statement import statement
 from fedprice.cli.steps import steps
 from fedprice.cli.study import study
 from fedprice.errors import FedpriceError
@@ -42,8 +43,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, verify,
-    reproduce, report, study, serve, example, explain,
+    price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate, statement,
+    verify, reproduce, report, study, serve, example, explain,
 ):  # fmt: skip
     app.command()(command)
 for of_ledger in (settle, request, withdraw, reverse, rotate):

@@ -13,20 +13,21 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr, stdout
+from fedprice.cli.market_tables import as_wide_as_terminal, market_table
 from fedprice.errors import InputError, UnverifiedError
 from fedprice.tables import check_output, json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import polars as pl
-    from rich.console import RenderableType
 
     from fedprice.market.ledger import Ledger
 
 __all__ = [
     "DEFAULT_URL",
     "LedgerUrl",
+    "Unsigned",
     "ledger",
     "micro_units_of",
     "opened_ledger",
@@ -35,13 +36,13 @@ __all__ = [
 ]
 
 ledger = typer.Typer(
-    no_args_is_help=True, help="Look at a ledger and keep it: runs, statements, payouts, proof."
+    no_args_is_help=True, help="Look at a ledger and keep it: runs, payouts, proof, exports."
 )
 
 LEDGER_HELP = "sqlite:///FILE, postgresql+psycopg://…, or an SQLite file."
-SHOWN = 20  # rounds of a statement on screen
-LONG = "note"  # a column of text, which is wrapped
-LONG_WIDTH = 60
+# Columns that a narrow terminal leaves out, the first one first.
+SPARE_OF_RUNS = ("follows", "refused", "missed", "joined", "done", "clients", "rounds")
+SPARE_OF_CLIENTS = ("declared", "grad_norm", "shown", "update_norm", "price", "level")
 
 LedgerUrl = Annotated[
     str, typer.Option("--ledger", metavar="URL", envvar="FEDPRICE_LEDGER", help=LEDGER_HELP)
@@ -130,8 +131,8 @@ def runs(
     delivery = Delivery(output, None, format_, force)
     with opened_ledger(url) as opened:
         rows = runs_of(opened)
-    shown = [name for name in rows.columns if name not in ("model", "escrow")]
-    _send(rows, format_, f"runs, in {opened.unit}", delivery, shown)
+    shown = rows.drop("model", "escrow", *(["follows"] if not rows["follows"].count() else []))
+    _send(shown, format_, f"runs, in {opened.unit}", delivery, SPARE_OF_RUNS, data=rows)
 
 
 @ledger.command()
@@ -172,56 +173,38 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
         measured = opened.metrics(run)
     state = "settled" if found.settled else "open"
     title = f"{run}: {found.done} of {found.rounds} rounds, {state}, in {opened.unit}"
-    plain = rows["tariff"].null_count() == rows.height  # prices alone
-    shown = [name for name in rows.columns if not (plain and name == "tariff")]
     offered = map(tariff_of, found.clients.values())
     short = rows.with_columns(rows["tariff"].replace({str(own): own.brief for own in offered}))
-    _send(short, format_, title, delivery, shown, data=rows)
+    empty = [name for name in (*SPARE_OF_CLIENTS, "tariff") if not rows[name].count()]
+    by = "-o FILE.csv" if delivery is not None else "fedprice ledger show -o FILE.csv"
+    _send(
+        short.drop(empty),
+        format_,
+        title,
+        delivery,
+        SPARE_OF_CLIENTS,
+        data=rows,
+        more=f"{by} has them",
+    )
     if format_ is options.Format.TABLE:
-        stdout().print(f"model {found.model or 'as it was'}", markup=False)
+        _say(f"model {found.model or 'as it was'}")
         for line in (str(own) for own in measured if own.round == measured[-1].round):
             if line:
-                stdout().print(line, markup=False)
+                _say(line)
         if rows["shown"].count():
-            told = "shown: the gradient norm that a client's updates prove, as root mean square"
-            stdout().print(told, markup=False)
+            _say("shown: the gradient norm that a client's updates prove, as root mean square")
         for how, what in (
             ("below shown", "shown gradient norm above the declared one"),
             ("far above shown", "declared gradient norm far above the shown one"),
         ):
             names = ", ".join(map(repr, rows.filter(declared=how)["client"]))
             if names:
-                stdout().print(f"{what} (meaningful for plain SGD only): {names}", markup=False)
+                _say(f"{what} (meaningful for plain SGD only): {names}")
     return following or None
 
 
-@ledger.command()
-def statement(
-    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The client's name.")],
-    url: LedgerUrl = DEFAULT_URL,
-    output: options.OutputFile = None,
-    format_: options.StdoutFormat = options.Format.TABLE,
-    force: options.Force = False,
-) -> None:
-    """Show a client's statement: offered, chosen, drawn, delivered, paid, and why not."""
-    import polars as pl
-
-    from fedprice.market.statements import statement_of
-
-    delivery = Delivery(output, None, format_, force)
-    with opened_ledger(url) as opened:
-        rows, runs_ = statement_of(opened, client)
-    title = f"{client}, in {opened.unit}: balance {rows['balance'][-1]:,}"
-    if format_ is not options.Format.TABLE:
-        _send(rows, format_, title, delivery)
-        return
-    rare = rows.filter(~pl.col("event").is_in(["tails", "joined"]))
-    _send(runs_, format_, title, delivery, data=rows)
-    shown = f"without tails and joins, the last {min(rare.height, SHOWN)} of {rare.height}"
-    screen = stdout()
-    table = _table(rare.tail(SHOWN), f"entries {shown}; -o FILE.csv has all")
-    screen.width = max(screen.width, screen.measure(table).maximum)
-    screen.print(table)
+def _say(line: str) -> None:
+    stdout().print(as_wide_as_terminal(line), markup=False)
 
 
 Heads = Annotated[
@@ -264,20 +247,32 @@ def export(
         ),
     ],
     url: LedgerUrl = DEFAULT_URL,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Show only what concerns this client, in a .jsonl file: of all other entries it "
+            "has the hashes, so that the chain can still be checked.",
+        ),
+    ] = None,
     date: Annotated[
         datetime.datetime | None,
         typer.Option(formats=["%Y-%m-%d"], help="The date in books; by default today."),
     ] = None,
     force: options.Force = False,
 ) -> None:
-    """Write the ledger to a file, after it was verified."""
-    from fedprice.market.export import EXPORTS
+    """Write the ledger to a file, after it was verified: all of it, or one client's part."""
+    from fedprice.market.export import BOOKS, EXPORTS
     from fedprice.market.export import export as write
 
     check_output(output, EXPORTS, force=force)
+    if date is not None and output.suffix not in BOOKS:
+        raise InputError(f"--date is for books ({', '.join(BOOKS)}); got -o {output}.")
+    day = (date or datetime.datetime.now()).date()
     with opened_ledger(url) as opened:
-        count = write(opened, output, date=(date or datetime.datetime.now()).date())
-    stderr().print(f"wrote {output}: {count} entries", markup=False)
+        count, hidden = write(opened, output, date=day, client=client)
+    said = f", {hidden} of them as hashes only" if client is not None else ""
+    stderr().print(f"wrote {output}: {count} entries{said}", markup=False)
 
 
 @ledger.command()
@@ -383,40 +378,19 @@ def _send(
     format_: options.Format,
     title: str,
     delivery: Delivery | None = None,
-    columns: list[str] | None = None,
+    spare: Sequence[str] = (),
     *,
     data: pl.DataFrame | None = None,
+    more: str = "-o FILE.csv has them",
 ) -> None:
-    """Send rows where they are wanted; on screen under a title, and only some columns."""
+    """Send rows where they are wanted; on screen under a title, without spare columns if need be.
+
+    `data` is what files have, if that is more than the screen has, and `more` says where columns
+    are that were left out.
+    """
     whole = rows if data is None else data
     (delivery or Delivery(format=format_)).send(
         whole,
         to_json=lambda: json_text(rows=whole),
-        to_screen=lambda: _table(rows.select(columns or rows.columns), title),
+        to_screen=lambda: market_table(rows, title, spare, more=more),
     )
-
-
-def _table(rows: pl.DataFrame, title: str) -> RenderableType:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from fedprice.pricing.display import safe
-
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), title=Text(safe(title)))
-    for name, kind in rows.schema.items():
-        table.add_column(
-            name.replace("_", "\n"),
-            justify="right" if kind.is_numeric() else "left",
-            no_wrap=name != LONG,
-            max_width=LONG_WIDTH if name == LONG else None,
-        )
-    for row in rows.iter_rows():
-        table.add_row(*(Text(safe(_cell(value))) for value in row))
-    return table
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

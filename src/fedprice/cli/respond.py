@@ -12,34 +12,58 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
-from fedprice.commands.respond import check_response
+from fedprice.commands.offers import TABLES, read_offered
+from fedprice.commands.respond import (
+    check_response,
+    declining,
+    earnings_of,
+    impact_for,
+    levels_of,
+)
 from fedprice.commands.respond import respond as compute
 from fedprice.errors import InputError, precision_error
 from fedprice.pricing.display import facts_table, number, safe
 from fedprice.tables import json_text
+from fedprice.verify import LEVEL_ONE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import polars as pl
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 __all__ = ["respond"]
 
+SAME = 1e-9  # relative to the utilities: what rounding leaves of a difference
+
 
 def respond(
     cost: Annotated[float, typer.Option(help="What joining every round would cost you.")],
-    value: Annotated[float, typer.Option(help="What one unit less of loss is worth to you.")],
+    value: Annotated[
+        float,
+        typer.Option(help="What one unit less of loss is worth to you; 0 if only money counts."),
+    ] = 0.0,
     price: Annotated[
         float | None, typer.Option(help="The price offered, per unit of level.")
     ] = None,
     impact: Annotated[
-        float | None, typer.Option(help="Your impact α a² G² / R, as the server states it.")
+        float | None,
+        typer.Option(
+            help="Your impact α a² G² / R, as the server states it; needed with --value above 0."
+        ),
     ] = None,
     offer: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead of price and impact: the receipts that your client keeps; the last offer "
-            "in them counts.",
+            help="Instead of a price: the receipts that your client keeps or an export of the "
+            "ledger (.jsonl, the last offer counts), or what `fedprice price -o` and `fedprice "
+            "post -o` wrote (.csv, .parquet, .json).",
         ),
+    ] = None,
+    client: Annotated[
+        str | None, typer.Option(metavar="NAME", help="You, where a file has several clients.")
     ] = None,
     exponent: options.Exponent = 2.0,
     level_max: Annotated[
@@ -49,51 +73,69 @@ def respond(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Answer an offer: your best level and what it earns.
+    """Answer an offer: your best level, what it earns, and what that gains over declining.
 
     For a price, also below which price you would pay; for an offer, also what other levels earn.
     """
     check_response(cost=cost, value=value, exponent=exponent)
-    alone = {"--price": price, "--impact": impact, "--level-max": level_max}
-    if offer is not None:
-        if odd := [option for option, given in alone.items() if given is not None]:
-            raise InputError(f"{odd[0]} does not go together with --offer, which has it; drop one.")
-        _respond_to_offer(offer, cost, value, exponent, Delivery(None, plot, format_, force))
+    if offer is None:
+        if client is not None:
+            raise InputError("--client says whose offer to read; give --offer FILE, too.")
+        if price is None:
+            raise InputError("give --price, or --offer FILE.")
+        _check_plot(plot)
+        answer = compute(
+            price=price, impact=impact, cost=cost, value=value, exponent=exponent,
+            level_max=1.0 if level_max is None else level_max,
+        )  # fmt: skip
+        _respond_to_price("", price, answer, Delivery(format=format_))
         return
-    if price is None or impact is None:
-        raise InputError("give both --price and --impact, or --offer FILE.")
+    in_file = {"--price": price, "--level-max": level_max}
+    if offer.suffix not in TABLES:
+        in_file["--impact"] = impact
+    if odd := [option for option, given in in_file.items() if given is not None]:
+        raise InputError(f"{odd[0]} does not go together with --offer, which has it; drop one.")
+    if offer.suffix in TABLES:
+        _check_plot(plot)
+        _respond_to_table(offer, client, cost, value, impact, exponent, Delivery(format=format_))
+        return
+    delivery = Delivery(None, plot, format_, force)
+    _respond_to_offer(offer, client, cost, value, exponent, delivery)
+
+
+def _check_plot(plot: Path | None) -> None:
     if plot is not None:
-        raise InputError("--plot draws the levels of an offer; give --offer FILE.")
-    answer = compute(
-        price=price, impact=impact, cost=cost, value=value, exponent=exponent,
-        level_max=1.0 if level_max is None else level_max,
-    )  # fmt: skip
-    _respond_to_price(price, answer, joins=value * impact > 0, delivery=Delivery(format=format_))
+        raise InputError("--plot draws the levels of a market's offer; give --offer FILE.jsonl.")
 
 
 def _respond_to_price(
-    price: float, answer: dict[str, Any], *, joins: bool, delivery: Delivery
+    client: str,
+    price: float,
+    answer: dict[str, Any],
+    delivery: Delivery,
+    more: Sequence[tuple[str, str]] = (),
 ) -> None:
+    joins = answer["pays_below"] is not None
+
     def screen() -> RenderableType:
-        unpaid = f"join at level {number(answer['level_unpaid'])}" if joins else "stay away"
+        from rich.markup import escape
+
         below = (
             "0; you would join, and pay the server" if joins else "no price; you would stay away"
         )
         way = "from" if price < 0 else "to"
+        whose = f"{client}: " if client else ""
         return facts_table(
-            f"answer to a price of {number(price)}",
+            escape(safe(f"{whose}answer to a price of {number(price)}")),
             [
                 ("best level", f"{number(answer['level'])} of the rounds"),
-                (
-                    "payment",
-                    f"{number(abs(answer['payment']))} {way} you",
-                ),
+                ("payment", f"{number(abs(answer['payment']))} {way} you"),
                 ("cost", number(answer["cost"])),
                 ("profit", f"{number(answer['profit'])} in money"),
-                ("utility", f"{number(answer['utility'])}, with what your absence costs the model"),
-                ("unpaid", f"at a price of 0 you would {unpaid}"),
+                *_comparison(answer),
                 ("break even", f"below {number(answer['break_even_price'])} cost exceeds payment"),
                 ("you pay below", below),
+                *more,
             ],
         )
 
@@ -104,37 +146,128 @@ def _respond_to_price(
     )
 
 
-def _respond_to_offer(
-    path: Path, cost: float, value: float, exponent: float, delivery: Delivery
-) -> None:
-    require_extras("market")
-    import polars as pl
+def _comparison(answer: dict[str, Any]) -> list[tuple[str, str]]:
+    """Say what the best level is worth, what declining is, and which one is better."""
+    utility, unpaid, gain = (answer[name] for name in ("utility", "utility_unpaid", "gain"))
+    without = "stay away, with a utility of 0"
+    if answer["level_unpaid"]:
+        level = number(answer["level_unpaid"])
+        without = f"join unpaid at level {level}, with a utility of {number(unpaid)}"
+    if abs(gain) <= SAME * (abs(utility) + abs(unpaid)):
+        said = "accepting is as good as declining"
+    elif gain > 0:
+        said = f"accepting gains {number(gain)} over declining"
+    else:
+        unpaid_too = ", if you may then join unpaid" if answer["level_unpaid"] else ""
+        said = f"declining is better, by {number(-gain)}{unpaid_too}"
+    return [
+        ("utility", f"{number(utility)}, with what your absence costs the model"),
+        ("declining", without),
+        ("verdict", said),
+    ]
 
-    from fedprice.market.money import LEVEL_ONE
+
+def _respond_to_table(
+    path: Path,
+    client: str | None,
+    cost: float,
+    value: float,
+    impact: float | None,
+    exponent: float,
+    delivery: Delivery,
+) -> None:
+    """Answer an offer in what `fedprice price -o` or `fedprice post -o` wrote."""
+    name, tariffs = read_offered(path, client)
+    if impact is None and value > 0:
+        raise InputError(
+            f"{path} lacks your impact, which a --value above 0 needs: give --impact, as the "
+            "server states it."
+        )
+    lacks = [("not in the file", "unit, rounds and a signature: it binds nobody")]
+    own = {"cost": cost, "exponent": exponent}
+    if tariffs.ends.shape == (1, 1) and not tariffs.menu:
+        price, cap = float(tariffs.prices[0, 0]), float(tariffs.ends[0, 0])
+        answer = compute(price=price, value=value, impact=impact, level_max=cap, **own)
+        _respond_to_price(name, price, {"client": name} | answer, delivery, lacks)
+        return
+    value_impact = value * impact_for(value, impact)
+    check_response(impact=impact or 0.0)
+    with np.errstate(all="ignore"):
+        free = tariffs.best_levels(np.array([cost]), np.array([value_impact]), exponent)
+    # Of a pure seller to whom no level is worth its cost, the best one is 0.
+    chosen = max(1, round(float(free[0]) * LEVEL_ONE)) if free[0] else 0
+    ends = [round(end * LEVEL_ONE) for end in tariffs.ends[0].tolist()]
+    levels = levels_of(ends, chosen, menu=tariffs.menu)
+    with np.errstate(all="ignore"):
+        rows = earnings_of(tariffs, levels, value_impact=value_impact, **own)
+    answer = {"client": name, **_best(rows, chosen)}
+    answer |= declining(answer["utility"], cost, value_impact, exponent)
+    what = "levels to choose from" if tariffs.menu else "blocks"
+    _send_levels(
+        f"{name}: answer to a tariff",
+        [("offered", f"{tariffs.ends.shape[1]} {what}"), *lacks],
+        "what each level would earn",
+        rows,
+        answer,
+        delivery,
+    )
+
+
+def _respond_to_offer(
+    path: Path, client: str | None, cost: float, value: float, exponent: float, delivery: Delivery
+) -> None:
+    """Answer an offer of a market, from receipts or from an export."""
+    require_extras("market")
     from fedprice.market.offers import chosen_level
     from fedprice.market.responses import draw_levels, earnings, levels_shown, read_offer
 
-    offer, conditions = read_offer(path)
+    offer, conditions = read_offer(path, client)
+    own = {"cost": cost, "value": value, "cost_exponent": exponent}
     with np.errstate(all="ignore"):
-        chosen = chosen_level(offer, conditions, cost=cost, value=value, cost_exponent=exponent)
-        rows = earnings(
-            offer,
-            conditions,
-            levels_shown(offer, chosen),
-            cost=cost,
-            value=value,
-            cost_exponent=exponent,
-        ).with_columns(chosen=pl.col("level") == chosen / LEVEL_ONE)
-    if not all(map(math.isfinite, rows.drop("chosen").to_numpy().ravel())):
-        raise precision_error("the best level")
-    (best,) = rows.filter("chosen").drop("chosen").rows(named=True)
+        chosen = chosen_level(offer, conditions, **own)
+        rows = earnings(offer, conditions, levels_shown(offer, chosen), **own)
     answer = {
         "run": conditions.run,
         "client": offer.client,
         "rounds": conditions.run_rounds,
         "unit": conditions.unit,
-        **best,
+        **_best(rows, chosen),
     }
+    answer |= declining(answer["utility"], cost, value * float(offer.impact), exponent)
+    _send_levels(
+        f"{offer.client}: answer to the offer of run {conditions.run}",
+        [
+            ("offered", f"{offer.pays} for {conditions.rounds} rounds, in {conditions.unit}"),
+            ("least level", number(offer.level_floor / LEVEL_ONE)),
+        ],
+        f"what each level would earn in the whole run of {conditions.run_rounds} rounds",
+        rows,
+        answer,
+        delivery,
+        lambda: draw_levels(offer, conditions, **own),
+    )
+
+
+def _best(rows: pl.DataFrame, chosen: int) -> dict[str, Any]:
+    """Return the row of the best level, given in multiples of 2⁻³²."""
+    if not all(map(math.isfinite, rows.to_numpy().ravel())):
+        raise precision_error("the best level")
+    if not chosen:
+        return dict.fromkeys(rows.columns, 0.0)
+    return rows.row(rows["level"].to_list().index(chosen / LEVEL_ONE), named=True)
+
+
+def _send_levels(
+    title: str,
+    facts: list[tuple[str, str]],
+    heading: str,
+    rows: pl.DataFrame,
+    answer: dict[str, Any],
+    delivery: Delivery,
+    figure: Callable[[], Figure] | None = None,
+) -> None:
+    """Send the answer to an offer with what other levels would earn."""
+    marked = rows.with_columns(chosen=rows["level"] == answer["level"])
 
     def screen() -> RenderableType:
         from rich import box
@@ -143,29 +276,22 @@ def _respond_to_offer(
         from rich.table import Table
         from rich.text import Text
 
-        facts = facts_table(
-            escape(safe(f"{offer.client}: answer to the offer of run {conditions.run}")),
-            [
-                ("offered", f"{offer.pays} for {conditions.rounds} rounds, in {conditions.unit}"),
-                ("least level", number(offer.level_floor / LEVEL_ONE)),
-                ("best level", f"{number(best['level'])} of the rounds"),
-                ("profit", f"{number(best['profit'])} in money"),
-                ("utility", f"{number(best['utility'])}, with what your absence costs the model"),
-            ],
-        )
-        title = f"what each level would earn in the whole run of {conditions.run_rounds} rounds"
+        pairs = [
+            *facts,
+            ("best level", f"{number(answer['level'])} of the rounds"),
+            ("profit", f"{number(answer['profit'])} in money"),
+            *_comparison(answer),
+        ]
         table = Table(box=box.SIMPLE)
-        for name in rows.columns[:-1]:
+        for name in rows.columns:
             table.add_column(name, justify="right")
-        for *row, is_best in rows.iter_rows():
+        for *row, is_best in marked.iter_rows():
             table.add_row(*map(number, row), style="bold" if is_best else "")
-        return Group(facts, Text(title, style="italic"), table)
+        return Group(facts_table(escape(safe(title)), pairs), Text(heading, style="italic"), table)
 
     delivery.send(
-        rows,
-        to_json=lambda: json_text(response=answer, levels=rows),
+        marked,
+        to_json=lambda: json_text(response=answer, levels=marked),
         to_screen=screen,
-        to_figure=lambda: draw_levels(
-            offer, conditions, cost=cost, value=value, cost_exponent=exponent
-        ),
+        to_figure=figure,
     )

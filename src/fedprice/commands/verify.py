@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError, UnverifiedError
 from fedprice.verify import UncheckedError, VerificationError, verified
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from io import BufferedReader
     from pathlib import Path
 
-__all__ = ["verify"]
+__all__ = ["verify", "verifying"]
+
+
+@contextmanager
+def verifying(name: str) -> Iterator[None]:
+    """Turn what the verifier raises into errors that name the export, each with its exit code."""
+    try:
+        yield
+    except VerificationError as error:
+        raise UnverifiedError(f"{name} does not verify: {error}") from error
+    except UncheckedError as error:
+        raise InputError(str(error)) from error
+    except MemoryError as error:
+        raise InputError(f"{name} is too large for the memory of this machine.") from error
 
 
 def verify(
@@ -59,11 +73,5 @@ def verify(
         raise InputError(
             f"{name} is a database, not an export; try: fedprice ledger verify --ledger {name}"
         )
-    try:
+    with verifying(name):
         return verified(given, export)
-    except VerificationError as error:
-        raise UnverifiedError(f"{name} does not verify: {error}") from error
-    except UncheckedError as error:
-        raise InputError(str(error)) from error
-    except MemoryError as error:
-        raise InputError(f"{name} is too large for the memory of this machine.") from error

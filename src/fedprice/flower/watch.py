@@ -14,12 +14,14 @@ from fedprice.market.money import money
 from fedprice.market.periods import next_period, period_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from fedprice.market.ledger import Entry
     from fedprice.market.metrics import RoundMetrics
 
 __all__ = ["Watch"]
+
+WIDTH = 80  # columns of a terminal
 
 
 class Watch:
@@ -97,15 +99,20 @@ class Watch:
             )
         elif content["kind"] == "round":
             paid = money(sum(m for a, m in entry.postings if a.startswith("client:")))
-            parts = [f"joined {' '.join(content['joined']) or '-'}"]
-            if content["missed"]:
-                parts.append(f"missed {' '.join(content['missed'])}")
-            parts += [f"refused {n}: {why}" for n, (why, *_) in content["refused"].items()]
             round_ = self._done + content["of"][1] + 1
             self._tell_metrics(round_)
             measured = [self._take(own) for own in [*self._measured] if own.round == round_]
-            told = "; ".join([", ".join(parts), f"paid {paid}", *filter(None, measured)])
-            self._tell(f"round {round_}: {told}")
+            after = [f"paid {paid}", *filter(None, measured)]
+            # Names, unless they make the line too long: then how many there are.
+            for joined, missed in ((" ".join, " ".join), (_count, " ".join), (_count, _count)):
+                parts = [f"joined {joined(content['joined']) or '-'}"]
+                if content["missed"]:
+                    parts.append(f"missed {missed(content['missed'])}")
+                parts += [f"refused {n}: {why}" for n, (why, *_) in content["refused"].items()]
+                told = f"round {round_}: {'; '.join([', '.join(parts), *after])}"
+                if len(told) <= WIDTH:
+                    break
+            self._tell(told)
         elif content["kind"] == "settle":
             self._tell("settled")
 
@@ -140,6 +147,10 @@ class Watch:
         """Close the ledger."""
         if self._ledger is not None:
             self._ledger.close()
+
+
+def _count(names: Collection[str]) -> str:
+    return f"{len(names)} client{'s' * (len(names) != 1)}" if names else ""
 
 
 def _agreed(content: dict[str, Any]) -> Any:

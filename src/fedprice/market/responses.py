@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
+from fedprice.commands.respond import earnings_of, levels_of
 from fedprice.errors import InputError
 from fedprice.market.agreement import conditions_of
-from fedprice.market.canonical import canonical_text
+from fedprice.market.canonical import canonical_text, digest
 from fedprice.market.chain import find
 from fedprice.market.database import Database
 from fedprice.market.messages import RefusedError, Signed
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any, BinaryIO
 
+    import polars as pl
     from matplotlib.figure import Figure
     from sqlalchemy import Connection
 
@@ -42,28 +43,43 @@ __all__ = [
     "read_offer",
 ]
 
-STEPS = 10  # levels of a table, besides the ends of as many blocks
 
+def read_offer(path: Path, client: str | None = None) -> tuple[Offer, Conditions]:
+    """Return the last offer to a client in a file, and the conditions that it is under.
 
-def read_offer(path: Path) -> tuple[Offer, Conditions]:
-    """Return the last offer in a client's file of receipts, and its conditions.
+    The file is what a `Client` with `receipts` keeps, or an export. The signature of the offer is
+    checked, not the whole export.
 
-    Each line is JSON with `content`, `signature` and `key`, as a `Client` with `receipts` keeps
-    them and `fedprice verify --receipts` takes them.
+    Parameters
+    ----------
+    path
+        Receipts, or an export, whole or for this client.
+    client
+        Whose offer to read: an export has those of all, receipts are of one client.
     """
     try:
         with path.open("rb") as file:
-            return last_offer(file, str(path))
+            return last_offer(file, str(path), client)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
 
 
-def last_offer(file: BinaryIO, name: str) -> tuple[Offer, Conditions]:
+def last_offer(file: BinaryIO, name: str, client: str | None = None) -> tuple[Offer, Conditions]:
     """Return what `read_offer` returns, from an open file; errors use this name."""
-    offers, conditions = [], {}
+    offers: list[Signed] = []
+    conditions: dict[str, str] = {}
     try:
         for line in iter(lambda: file.readline(LONGEST_LINE), b""):
             stored = json.loads(line)
+            if "number" in stored:
+                if client is None:
+                    raise InputError(
+                        f"{name} is an export, with offers to all clients; name yours: --client."
+                    )
+                for signed, sheet in _offers_in(stored, client):
+                    offers.append(signed)
+                    conditions[digest(sheet.encode())] = sheet
+                continue
             text, signature, key = (stored[part] for part in ("content", "signature", "key"))
             signed = Signed(text.encode(), bytes.fromhex(signature), bytes.fromhex(key))
             kind = json.loads(text)["kind"]
@@ -71,19 +87,38 @@ def last_offer(file: BinaryIO, name: str) -> tuple[Offer, Conditions]:
                 offers.append(signed)
             elif kind == "Conditions":
                 conditions[signed.hash] = text
+    except InputError:
+        raise
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{name} is not a file of receipts, as clients with `receipts` keep it."
+            f"{name} is not a file of receipts, as clients with `receipts` keep it, nor an export "
+            "of a ledger."
         ) from error
     if not offers:
-        raise InputError(f"{name} holds no offer: a client keeps those that it answered.")
+        whose = "" if client is None else f" to {client!r}"
+        raise InputError(f"{name} holds no offer{whose}: a client keeps those that it answered.")
     try:
         offer: Offer = offers[-1].open(Offer, offers[-1].key)
-        return offer, conditions_of(conditions[offer.conditions])
+        all_ = conditions_of(conditions[offer.conditions])
     except RefusedError as error:
         raise InputError(f"{name}: the last offer cannot be used: {error}") from error
     except LookupError:
         raise InputError(f"{name} lacks the conditions of its last offer.") from None
+    if client not in (None, offer.client):
+        raise InputError(f"{name} has the offers to {offer.client!r}, not to {client!r}.")
+    return offer, all_
+
+
+def _offers_in(stored: dict[str, Any], client: str) -> Iterator[tuple[Signed, str]]:
+    """Yield the offers to a client in an entry of an export, with their conditions."""
+    content = stored.get("content", {})  # a hidden entry has none
+    if content.get("kind", "") != "offer":
+        return
+    named = canonical_text({"client": client})[1:-1]
+    for text, signature in content["offers"]:
+        if named in text:
+            server = bytes.fromhex(json.loads(content["conditions"])["server"])
+            yield Signed(text.encode(), bytes.fromhex(signature), server), content["conditions"]
 
 
 def offer_made(url: str, run: str, client: str) -> tuple[Offer, Conditions] | None:
@@ -175,11 +210,7 @@ def levels_shown(offer: Offer, chosen: int) -> FloatArray:
 
     The chosen one, in multiples of 2⁻³², is among them.
     """
-    ends, floor = offer.pays.ends, offer.level_floor
-    levels = {chosen, *(ends if offer.menu or len(ends) <= STEPS else ())}
-    if not offer.menu:
-        levels |= {ends[-1] * n // STEPS for n in range(1, STEPS + 1)}
-    return np.array(sorted(q for q in levels if q >= floor)) / LEVEL_ONE
+    return levels_of(offer.pays.ends, chosen, menu=offer.menu, floor=offer.level_floor)
 
 
 def earnings(
@@ -215,17 +246,10 @@ def earnings(
     >>> earnings(offer, all_, np.array([0.5, 1.0]), cost=4, value=10).rows()
     [(0.5, 4.0, 1.0, 3.0, 2.0), (1.0, 5.0, 4.0, 1.0, 1.0)]
     """
-    paid = run_tariffs(offer, conditions).payments(levels[None])[0]
-    spent = cost * levels**cost_exponent
-    lost = value * float(offer.impact) * (1 / levels - 1)
-    return pl.DataFrame(
-        {
-            "level": levels,
-            "payment": paid,
-            "cost": spent,
-            "profit": paid - spent,
-            "utility": paid - spent - lost,
-        }
+    value_impact = value * float(offer.impact)
+    tariffs = run_tariffs(offer, conditions)
+    return earnings_of(
+        tariffs, levels, cost=cost, value_impact=value_impact, exponent=cost_exponent
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fedprice.verify import Books, Client, Run
 
 __all__ = [
+    "Undelivered",
     "clients_of",
     "entries_of",
     "no_client",
@@ -26,10 +28,38 @@ __all__ = [
     "runs_with",
     "statement_of",
     "tariff_of",
+    "undelivered_in",
 ]
 
 MONEY: Any = pl.Decimal(38, 6)
+SENT_NOTHING = "drew heads, and sent nothing"
+MOST_ROUNDS = 12  # named on a page, in a line of why nothing was paid
 OVER = 4.0  # declared over shown, in multiples of the median; honest clients reach 3.9
+
+
+@dataclass(frozen=True)
+class Undelivered:
+    """Heads of a client that it was not paid for, and why: it missed them, or was refused."""
+
+    event: str
+    why: str
+    rounds: tuple[int, ...]  # counted from 1
+
+    def __str__(self) -> str:
+        return self.sentence(MOST_ROUNDS)
+
+    def sentence(self, most: int) -> str:
+        """Return it as a sentence that names so many rounds at most.
+
+        >>> Undelivered("refused", "its norm is too large", (3, 7)).sentence(12)
+        'Refused in rounds 3 and 7: its norm is too large.'
+        """
+        shown = [f"{round_:,}" for round_ in self.rounds[:most]]
+        if more := len(self.rounds) - len(shown):
+            shown.append(f"{more:,} more")
+        listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
+        word = "rounds" if len(self.rounds) > 1 else "round"
+        return f"{self.event.capitalize()} in {word} {listed}: {self.why.rstrip('.')}."
 
 
 def runs_of(ledger: Ledger) -> pl.DataFrame:
@@ -241,6 +271,18 @@ def runs_with(report: Books, client: str) -> pl.DataFrame:
     return pl.DataFrame(sums, schema=schema)
 
 
+def undelivered_in(entries: pl.DataFrame, run: str) -> tuple[Undelivered, ...]:
+    """Return the heads of a run that were not paid for, by what happened and why."""
+    missing = entries.filter(entries["run"] == run, entries["event"].is_in(["missed", "refused"]))
+    why: dict[tuple[str, str], list[int]] = {}
+    for event, note, round_ in missing.select("event", "note", "round").iter_rows():
+        why.setdefault((event, note), []).append(round_)
+    return tuple(
+        Undelivered(event, SENT_NOTHING if event == "missed" else note, tuple(rounds))
+        for (event, note), rounds in why.items()
+    )
+
+
 def _event(content: dict[str, Any], client: str, books: Books) -> tuple[str, str]:
     kind, of = content["kind"], content["of"]
     if kind in ("deposit", "withdraw"):
@@ -259,7 +301,7 @@ def _event(content: dict[str, Any], client: str, books: Books) -> tuple[str, str
     if client in content["refused"]:
         return "refused", str(content["refused"][client][0])
     if client in content["missed"]:
-        return "missed", "drew heads, and sent nothing: it is paid for the share it delivers"
+        return "missed", f"{SENT_NOTHING}: it is paid for the share it delivers"
     if client in content["joined"]:
         weight = content["joined"][client][1]
         return "joined", f"weight {float(weight):.4g}"

@@ -129,7 +129,7 @@ def draw_entries(account: Account) -> None:
 
 
 def csv_button(account: Account) -> None:
-    """Draw a button that saves the statement as `fedprice ledger statement -o` writes it."""
+    """Draw a button that saves the statement as `fedprice statement -o` writes it."""
     name = re.sub(r"[^\w-]", "_", account.client, flags=re.ASCII)
 
     def save() -> None:

@@ -8,28 +8,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from fedprice.errors import InputError, UnverifiedError
-from fedprice.market.chain import Entry, find
+from fedprice.errors import InputError
+from fedprice.market.chain import find
 from fedprice.market.client_reader import read_client
 from fedprice.market.database import Database
+from fedprice.market.exported import read_export
 from fedprice.market.money import money
 from fedprice.market.pay import PayLine, pay_lines, why_paid
 from fedprice.market.schema import accounts, sa
-from fedprice.market.statements import entries_of, no_client, part_of
-from fedprice.verify import (
-    HASH,
-    LONGEST_NAME,
-    UncheckedError,
-    VerificationError,
-    check_entries,
-    require_signed,
-)
-from fedprice.verify import entries_of as lines_of
+from fedprice.market.statements import Undelivered, entries_of, no_client, undelivered_in
+from fedprice.verify import HASH, LONGEST_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from decimal import Decimal
-    from typing import Any
 
     import polars as pl
 
@@ -38,38 +30,12 @@ if TYPE_CHECKING:
 __all__ = [
     "Account",
     "RunPart",
-    "Undelivered",
     "account_of",
     "checked_export",
     "client_address",
     "client_names",
     "heads_of",
 ]
-
-SENT_NOTHING = "drew heads, and sent nothing"
-MOST_ROUNDS = 12  # listed in one sentence about unpaid heads
-
-
-@dataclass(frozen=True)
-class Undelivered:
-    """Heads for which a client was not paid, and why: it missed them, or its update was refused."""
-
-    event: str
-    why: str
-    rounds: tuple[int, ...]  # counted from 1
-
-    def __str__(self) -> str:
-        """Return this as a sentence.
-
-        >>> print(Undelivered("refused", "its norm is too large", (3, 7)))
-        Refused in rounds 3 and 7: its norm is too large.
-        """
-        shown = [f"{round_:,}" for round_ in self.rounds[:MOST_ROUNDS]]
-        if more := len(self.rounds) - len(shown):
-            shown.append(f"{more:,} more")
-        listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-        word = "rounds" if len(self.rounds) > 1 else "round"
-        return f"{self.event.capitalize()} in {word} {listed}: {self.why.rstrip('.')}."
 
 
 @dataclass(frozen=True)
@@ -173,26 +139,9 @@ def checked_export(
         raise InputError(
             f"{name} is a database, not an export; show it with: fedprice serve --ledger {name}"
         )
-    kept: list[Entry] = []
-
-    def entries() -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(lines_of(io.BytesIO(content)), start=1):
-            count(number)
-            yield line
-            if client:  # by now the export has been verified
-                postings = [(account, amount) for account, amount in line["postings"]]
-                entry = Entry(number, line["content"], postings, line["hash"], line["signature"])
-                kept.append(part_of(entry, client))
-
-    try:
-        books = check_entries(entries(), heads=heads)
-        require_signed(books, unsigned)
-    except VerificationError as error:
-        raise UnverifiedError(f"{name} does not verify: {error}") from error
-    except UncheckedError as error:
-        raise InputError(str(error)) from error
-    except MemoryError as error:
-        raise InputError(f"{name} is too large for the memory of this machine.") from error
+    books, kept = read_export(
+        io.BytesIO(content), name, client=client, heads=heads, unsigned=unsigned, count=count
+    )
     if not client:
         return books, None
     rows = entries_of(books, kept, client)
@@ -212,25 +161,13 @@ def _account(
             own,
             tuple(pay_lines(run, own)),
             why_paid(run, own, books.unit),
-            _undelivered(rows, name),
+            undelivered_in(rows, name),
         )
         for name, run in books.runs.items()
         if (own := run.clients.get(client)) is not None
     )
     balance = money(books.balances.get(f"client:{client}", 0))
     return Account(client, books.unit, balance, parts, rows, offered, size, head)
-
-
-def _undelivered(entries: pl.DataFrame, run: str) -> tuple[Undelivered, ...]:
-    """Return the heads of a run that were not paid for, by what happened and why."""
-    missing = entries.filter(entries["run"] == run, entries["event"].is_in(["missed", "refused"]))
-    why: dict[tuple[str, str], list[int]] = {}
-    for event, note, round_ in missing.select("event", "note", "round").iter_rows():
-        why.setdefault((event, note), []).append(round_)
-    return tuple(
-        Undelivered(event, SENT_NOTHING if event == "missed" else note, tuple(rounds))
-        for (event, note), rounds in why.items()
-    )
 
 
 def client_address(client: str) -> str:

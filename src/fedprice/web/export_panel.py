@@ -87,7 +87,13 @@ class ExportPanel:
 def _draw_verified(name: str, books: Books, heads: list[str]) -> None:
     with ui.row().classes("items-center gap-2 no-wrap").props("data-part=verified role=status"):
         ui.icon("verified", color="positive").classes("text-2xl")
-        ui.label(f"{name} verifies.").classes("font-semibold")
+        ui.label(f"{name} verifies{' in part' if books.only else ''}.").classes("font-semibold")
+    if books.only:
+        ui.label(
+            f"A partial export, for {books.only}: {books.hidden:,} of the entries are hashes only. "
+            "It does not show what these say, that they follow the rules, or that none of them "
+            f"concerns {books.only}."
+        ).props("data-part=partial")
     counts = {
         "entries": len(books.hashes), "signatures valid": books.signatures,
         "coins checked": books.coins, "runs": len(books.runs),

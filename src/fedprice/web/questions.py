@@ -136,9 +136,9 @@ class RespondQuestion(Question):
     """What `fedprice respond` takes for a price."""
 
     price: float
-    impact: float
     cost: float
-    value: float
+    value: float = 0.0
+    impact: float | None = None
     exponent: float = 2.0
     level_max: float = 1.0
 

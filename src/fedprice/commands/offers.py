@@ -1,0 +1,114 @@
+"""The offer to one client in what `fedprice price -o` and `fedprice post -o` write."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedprice.errors import InputError, nearest
+from fedprice.tables import number_column, read_table
+from fedprice.tariff import Tariffs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["TABLES", "read_offered"]
+
+TABLES = (".csv", ".parquet", ".json")
+
+
+def read_offered(path: Path, client: str | None) -> tuple[str, Tariffs]:
+    """Return whom a table of offers is read for, and its tariff: a price is one of one block.
+
+    Parameters
+    ----------
+    path
+        A .csv, .parquet or .json file with one row per client, and the columns `client_id` and
+        `price`, or `level_1`, `price_1`, … for the blocks of a tariff or the rows of a menu.
+    client
+        Whose row to read; None if there is only one.
+    """
+    rows, form = _rows(path)
+    own = _row(rows, client, path)
+    name = str(own.get("client_id", client or ""))
+    if _is_there(own.get("lottery_price")):
+        raise InputError(
+            f"{path}: {name!r} draws its price by lot, and the file does not say which it drew; "
+            "give --price instead of --offer."
+        )
+    if _is_there(own.get("price")):
+        most = own.get("level_max")
+        cap = _number(own, "level_max", path) if _is_there(most) else 1.0
+        return name, _tariffs([cap], [_number(own, "price", path)], path)
+    blocks = sum(column.startswith("level_") and column[6:].isdigit() for column in own)
+    if not blocks:
+        raise InputError(
+            f"{path} has neither a column 'price' nor 'level_1' and 'price_1': it is no table of "
+            "offers, as `fedprice price -o` and `fedprice post -o` write it."
+        )
+    if form is None:
+        raise InputError(
+            f"{path} does not say whether any level can be chosen or only those that it lists; "
+            "give what `fedprice post -o FILE.json` writes."
+        )
+    ends = [_number(own, f"level_{n + 1}", path) for n in range(blocks)]
+    prices = [_number(own, f"price_{n + 1}", path) for n in range(blocks)]
+    return name, _tariffs(ends, prices, path, menu=form == "menu")
+
+
+def _rows(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """Return the rows of a table, and the form of what is posted, if the file says it."""
+    if path.suffix != ".json":
+        return read_table(path).rows(named=True), None
+    try:
+        whole = json.loads(path.read_bytes())
+        rows, form = whole["clients"], whole["summary"].get("form")
+        if not all(isinstance(row, dict) for row in rows):
+            raise TypeError
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise InputError(
+            f"{path} holds no clients and summary, as `fedprice price -o` and `fedprice post -o` "
+            "write them."
+        ) from None
+    return rows, form
+
+
+def _row(rows: list[dict[str, Any]], client: str | None, path: Path) -> dict[str, Any]:
+    if not rows:
+        raise InputError(f"{path} has no rows.")
+    if client is None:
+        if len(rows) > 1:
+            raise InputError(f"{path} has offers to {len(rows):,} clients; name yours: --client.")
+        return rows[0]
+    if "client_id" not in rows[0]:
+        raise InputError(f"{path} has no column 'client_id' in which to find {client!r}.")
+    names = [str(row.get("client_id")) for row in rows]
+    if names.count(client) != 1:
+        many = f"{names.count(client)} rows of" if client in names else "no"
+        hint = "" if client in names else f" {nearest(client, names)}"
+        raise InputError(f"{path} has {many} client {client!r}.{hint}")
+    return rows[names.index(client)]
+
+
+def _is_there(value: Any) -> bool:
+    return value is not None and value != ""
+
+
+def _number(row: dict[str, Any], column: str, path: Path) -> float:
+    import polars as pl
+
+    try:
+        return float(number_column(pl.Series(column, [row.get(column)]))[0])
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _tariffs(ends: list[float], prices: list[float], path: Path, *, menu: bool = False) -> Tariffs:
+    try:
+        return Tariffs(np.array([ends]), np.array([prices]), menu)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
