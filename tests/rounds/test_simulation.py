@@ -147,7 +147,7 @@ def test_the_last_of_several_runs_gets_the_spare_threads(task: LogisticRegressio
         spare.release()
         assert spare.pool() is helpers
         assert same(alone, simulate(task, LEVELS, seed=3, threads=spare, **ROUNDS))
-    runs = [(0.05, 3), (LEVELS, 3)]
+    runs: list[tuple[npt.ArrayLike, int]] = [(0.05, 3), (LEVELS, 3)]
     assert same(alone, simulate_runs(task, runs, threads=2, **ROUNDS)[1])
 
 
