@@ -451,9 +451,8 @@ class Books:
         for account, amount in lines:
             after[account] = after.get(account, self.balances.get(account, 0)) + amount
         for account, balance in after.items():
-            if not self.sees(account):
-                continue
-            if (balance < 0 and account != "world") or abs(balance) > LARGEST:
+            odd = (balance < 0 and account != "world") or abs(balance) > LARGEST
+            if odd and self.sees(account):
                 left = self.balances.get(account, 0)
                 raise VerificationError(
                     f"it overdraws {account}: {left} micro-units are there, {left - balance} "
