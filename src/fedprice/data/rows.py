@@ -85,7 +85,10 @@ def npz_rows(path: Path) -> Rows:
     import polars as pl
 
     try:
-        arrays = load_arrays(path)
+        arrays = {
+            name: array.astype(array.dtype.newbyteorder("="), copy=False)  # polars takes no other
+            for name, array in load_arrays(path).items()
+        }
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}.") from error
     except BROKEN as error:
