@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-rivals bench-stability bench-web clean docs release
+.PHONY: demo test test-floors test-slow bench-apps bench-beliefs bench-flower bench-impact bench-incentives bench-learning bench-market bench-own-models bench-pricing bench-rivals bench-stability bench-web clean docs release
 
 demo: $(VENV)/.installed-all  ## reproduce the paper's Setup 1 with a few seeds, and write a report
 	$(BIN)/fedprice reproduce setup1 --quick --out build/demo
@@ -19,6 +19,20 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 
 test-slow: $(VENV)/.installed-test  ## real deployments and their faults (takes minutes)
 	$(BIN)/pytest -m slow tests
+
+FLOOR_EXTRAS := digits,excel,learn,market,pandas,plot,reference,reproduce,web
+FLOOR_TESTS  := tests/pricing tests/beliefs tests/data tests/learning tests/rounds tests/market $(filter-out tests/test_readme.py tests/test_examples.py tests/test_deploy.py,$(wildcard tests/test_*.py))
+
+test-floors:  ## all but Flower, the pages and the commands, with the oldest supported versions, then with the newest
+	rm -rf build/floors build/newest
+	$(PYTHON) -m venv build/floors
+	$(PYTHON) -m venv build/newest
+	$(PYTHON) tests/floors.py > build/floors.txt
+	for versions in "floors --constraint build/floors.txt" "newest --upgrade"; do \
+	  set -- $$versions; name=$$1; shift; \
+	  build/$$name/bin/python -m pip --disable-pip-version-check --quiet install "$$@" '.[$(FLOOR_EXTRAS)]' beancount hypothesis pytest pytest-xdist pyyaml || exit 1; \
+	  build/$$name/bin/python -m pytest -W default -m "not slow" --numprocesses auto --dist loadfile $(FLOOR_TESTS) || exit 1; \
+	done  # old releases warn about newer ones beneath them, so warnings are not errors here
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python -m benchmarks.pricing

@@ -1,6 +1,6 @@
 """Apps that were not written for fedprice, patched and run in three places: `make bench-apps`.
 
-Each of the apps in tests/flower/foreign is copied and run as it is, with all clients in every
+Each of the apps in trials/foreign is copied and run as it is, with all clients in every
 round. Its patch is then applied to another copy, which is run by `fedprice flower` in process, on
 Ray and as a deployment with TLS. Writes apps.json and apps.md beside this file; with names of apps,
 only their rows are measured again. Apps whose framework is not installed are left out.
@@ -22,7 +22,7 @@ from typing import Any
 import flwr
 
 from fedprice.market.ledger import Ledger
-from tests.flower.foreign_apps import APPS, ForeignApp
+from trials.foreign_apps import APPS, ForeignApp
 
 HERE = Path(__file__).parent
 PLACES = {
@@ -105,7 +105,7 @@ def report(result: dict[str, Any]) -> str:
         [
             "# Apps that were not written for fedprice",
             "",
-            "Written by `make bench-apps`. Apps in Flower's style (`tests/flower/foreign`), ten "
+            "Written by `make bench-apps`. Apps in Flower's style (`trials/foreign`), ten "
             "rounds each: as they are, with all clients in every round, by FedAvg (trees: bagging "
             "of XGBoost); and with a patch beside them, whose added lines are counted in client "
             "and server together, blank ones included. The metric is that of the last round, "

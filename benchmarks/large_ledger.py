@@ -18,7 +18,7 @@ from fedprice.market.ledger import Delivered, Ledger, Refused
 from fedprice.market.money import MICRO
 from fedprice.market.simulation import simulation_key
 from fedprice.market.updates import Update
-from tests.market.markets import agreed, at_price
+from trials.markets import agreed, at_price
 
 if TYPE_CHECKING:
     from collections.abc import Callable

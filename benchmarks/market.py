@@ -34,14 +34,14 @@ from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
 from fedprice.market.tariffs import Tariff
 from fedprice.verify import VerificationError, check_entries
-from tests.market import kills
-from tests.market.flips import flips
-from tests.market.forgeries import forgeries
-from tests.market.markets import small_market
-from tests.market.mutations import mutants
-from tests.market.operations import random_operations
-from tests.market.power import power_losses
 from tests.market.test_verify import resigned
+from trials import kills
+from trials.flips import flips
+from trials.forgeries import forgeries
+from trials.markets import small_market
+from trials.mutations import mutants
+from trials.operations import random_operations
+from trials.power import power_losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,8 +11,8 @@ import sqlalchemy
 from fedprice.market.ledger import Ledger
 from fedprice.tariff import Tariffs
 from tests.conftest import Run
-from tests.market.markets import NAMES
 from tests.market.test_tariffs import BLOCKS, MENU, run_market
+from trials.markets import NAMES
 
 SIMULATE = (
     "simulate", "setup1", "--scheme", "equilibrium", "--seeds", 1, "--rounds", 5, "--delivery", 0.8,

@@ -8,8 +8,8 @@ import pytest
 
 from fedprice.market.ledger import Ledger
 from tests.conftest import Run
-from tests.market.markets import agreed, paying, small_market
 from tests.market.test_periods import period as add_period
+from trials.markets import agreed, paying, small_market
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.offers import Proposal
 from fedprice.market.tariffs import Tariff
 from tests.conftest import Run
-from tests.market.markets import conditions
+from trials.markets import conditions
 
 IDENTITY = "ab" * 32
 

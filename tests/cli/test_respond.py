@@ -20,7 +20,7 @@ from fedprice.market.offers import Proposal, make_offers
 from fedprice.market.simulation import simulation_key
 from fedprice.market.tariffs import Tariff
 from tests.conftest import Run
-from tests.market.markets import conditions, small_market
+from trials.markets import conditions, small_market
 
 SERVER, ALICE = simulation_key("server"), simulation_key("client alice")
 BLOCKS = Tariff(((LEVEL_ONE // 2, 8 * MICRO), (LEVEL_ONE, 2 * MICRO)))

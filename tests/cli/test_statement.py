@@ -10,8 +10,8 @@ from fedprice.market.ledger import Ledger, Refused
 from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.simulation import simulation_key
 from tests.conftest import Run
-from tests.market.markets import agreed, at_price, paying, small_market
 from tests.market.test_tariffs import BLOCKS, MENU, run_market
+from trials.markets import agreed, at_price, paying, small_market
 
 HIDDEN = 7  # dora's money, the treasury's, zoe's, and the second run with its three steps
 LONG = "a hospital with a name that is as long as the names of hospitals are"

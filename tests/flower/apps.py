@@ -21,7 +21,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
 from fedprice.market.updates import SLACK
 from fedprice.rounds import HorvitzThompson, run_fingerprint
-from tests.market.markets import NAMES, ROUNDS, TRAINING, small_outcome, small_task
+from trials.markets import NAMES, ROUNDS, TRAINING, small_outcome, small_task
 
 TASK = small_task()
 # The market of tests/market: its prices are the same, as α G² is, but twice the norm is declared,

@@ -25,7 +25,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.run import MarketRun
 from fedprice.verify import VerificationError, check_entries, read_receipts
 from tests.flower.apps import client_app, client_of, initial, strategy
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 Step = tuple[str, Any, str, int]
 BUDGET = 4.0

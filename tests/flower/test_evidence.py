@@ -50,7 +50,7 @@ from fedprice.verify import (
 )
 from tests.flower.apps import client_app, client_of, initial, strategy, train
 from tests.flower.test_strategy import Moody, engine, new_ledger
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 SERVER = simulation_key("server")
 LEDGER, OTHER = "ab" * 32, "cd" * 32

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedprice.market.ledger import Ledger
-from tests.flower.foreign_apps import APPS, FOLDER, PATCH_LIMIT, ForeignApp
+from trials.foreign_apps import APPS, FOLDER, PATCH_LIMIT, ForeignApp
 
 GAP = 0.05  # below FedAvg with all clients, at levels that are half of that
 

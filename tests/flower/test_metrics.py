@@ -12,7 +12,7 @@ from fedprice.flower import Client, InProcessGrid, Limits, Periods, PostedPrice
 from fedprice.market.ledger import Ledger
 from tests.flower import apps
 from tests.flower.apps import TASK, client_app, client_of, initial, train
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 
 def new_ledger() -> Ledger:

@@ -17,7 +17,7 @@ from fedprice.flower import InProcessGrid, ParticipationMod
 from fedprice.flower.wire import to_record
 from fedprice.market.ledger import Ledger
 from tests.flower import apps
-from tests.market.markets import ROUNDS
+from trials.markets import ROUNDS
 
 CLIP = 0.05  # below the norm of most updates
 MODS: dict[str, Any] = {

@@ -19,7 +19,7 @@ from fedprice.market.periods import Answer, Period, answers_in
 from fedprice.tariff import Tariffs
 from fedprice.verify import Run
 from tests.flower.apps import OUTCOME, client_app, client_of, initial, strategy
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 CLIENTS = OUTCOME.game.clients
 BELIEFS = Beliefs.exponential(cost=5.0, value=300.0, cells=8)

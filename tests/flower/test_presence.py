@@ -15,7 +15,7 @@ from fedprice.flower.exchange import Exchange
 from fedprice.flower.grid import _Patience, repeat_failed_requests
 from fedprice.market.ledger import Ledger
 from tests.flower.apps import client_app, initial, strategy
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 
 class Changing(InProcessGrid):

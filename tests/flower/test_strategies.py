@@ -15,7 +15,7 @@ from fedprice.market.ledger import Ledger
 from tests.flower import apps
 from tests.flower.test_mods import app_of
 from tests.flower.test_wrapped import booster, bytes_model, tree, trees_of
-from tests.market.markets import ROUNDS
+from trials.markets import ROUNDS
 
 STRATEGIES: dict[str, Callable[[], flower.Strategy]] = {
     "FedAdam": lambda: flower.FedAdam(eta=0.01),

@@ -54,7 +54,7 @@ from tests.flower.apps import (
     strategy,
     train,
 )
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 
 def engine() -> tuple[np.ndarray, list[str]]:

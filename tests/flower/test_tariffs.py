@@ -25,7 +25,7 @@ from fedprice.market.tariffs import Tariff, whole_tariffs
 from fedprice.tariff import Tariffs
 from tests.flower.apps import OUTCOME, client_app, client_of, initial, strategy
 from tests.flower.test_evidence import ask, commitment, conditions, offered, reason
-from tests.market.markets import NAMES, ROUNDS
+from trials.markets import NAMES, ROUNDS
 
 ENDS = np.array([0.2, 0.4, 0.7, 1.0])
 PRICES = np.array([9.0, 4.0, 4.5, 1.0])

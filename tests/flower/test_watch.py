@@ -11,7 +11,7 @@ from fedprice.flower.watch import Watch
 from fedprice.market.ledger import Delivered, Ledger, Refused
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Proposal
-from tests.market.markets import at_price, commit, conditions, offered, paying, reveal, small_market
+from trials.markets import at_price, commit, conditions, offered, paying, reveal, small_market
 
 MODEL = "ab" * 32
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.market.flips import flips
-from tests.market.forgeries import forgeries
-from tests.market.kills import POINTS
-from tests.market.power import HAS_COMPILER, power_losses
+from trials.flips import flips
+from trials.forgeries import forgeries
+from trials.kills import POINTS
+from trials.power import HAS_COMPILER, power_losses
 
 
 @pytest.mark.parametrize(("kind", "kills"), [("sqlite", 60), ("postgresql", 20)])
@@ -21,7 +21,7 @@ def test_killed_markets_go_on(
     url = f"sqlite:///{tmp_path}/{{run}}.db"
     if kind == "postgresql":
         url = request.getfixturevalue("postgres").replace("/postgres?", "/kills{run}?")
-    command = [sys.executable, "-m", "tests.market.kills", url, str(kills)]
+    command = [sys.executable, "-m", "trials.kills", url, str(kills)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

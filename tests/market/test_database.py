@@ -25,8 +25,8 @@ from fedprice.errors import InputError
 from fedprice.market import schema
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
-from tests.market.markets import at_price
-from tests.market.power import HAS_COMPILER, preloaded
+from trials.markets import at_price
+from trials.power import HAS_COMPILER, preloaded
 
 MODEL = "ab" * 32
 

@@ -22,7 +22,7 @@ from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.offers import Terms
 from fedprice.market.simulation import simulate_market
 from fedprice.market.tariffs import Tariff
-from tests.market.markets import (
+from trials.markets import (
     NAMES,
     ROUNDS,
     agreed,

@@ -21,8 +21,8 @@ from fedprice.market.offers import Terms
 from fedprice.market.simulation import simulation_key
 from fedprice.market.tariffs import Tariff
 from fedprice.verify import LARGEST
-from tests.market.markets import NEVER, agreed, at_price, paying
-from tests.market.operations import random_operations
+from trials.markets import NEVER, agreed, at_price, paying
+from trials.operations import random_operations
 
 MODEL = "ab" * 32
 TERMS = {"alice": paying(4_000_001), "bob": paying(-1_000_000), "carol": paying(0)}

@@ -9,7 +9,7 @@ import pytest
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.participation import last_trained, model_of
-from tests.market.markets import agreed, at_price, offered, paying, small_market
+from trials.markets import agreed, at_price, offered, paying, small_market
 
 MODEL = "ab" * 32
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from fedprice.verify import Books, VerificationError, check_entries, describe
-from tests.market.forger import Forger
-from tests.market.honest import KNOWN, Market, honest_market, simulated_market, text_of
-from tests.market.judge import UNSEEN, Judge
-from tests.market.lies import OPERATORS, new_server
-from tests.market.mutations import accepted, mutants, uncovered
+from trials.forger import Forger
+from trials.honest import KNOWN, Market, honest_market, simulated_market, text_of
+from trials.judge import UNSEEN, Judge
+from trials.lies import OPERATORS, new_server
+from trials.mutations import accepted, mutants, uncovered
 
 DOCS = Path(__file__).parents[2] / "docs" / "verification.md"
 

@@ -24,7 +24,7 @@ from fedprice.market.offers import (
 from fedprice.market.simulation import simulation_key
 from fedprice.market.tariffs import Tariff
 from fedprice.verify import LARGEST
-from tests.market.markets import (
+from trials.markets import (
     SCHEMA,
     agreed,
     at_price,

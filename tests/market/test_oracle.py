@@ -13,7 +13,7 @@ import pytest
 
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
-from tests.market.markets import small_market, small_outcome, small_task
+from trials.markets import small_market, small_outcome, small_task
 
 ONE = 2**32
 

@@ -21,9 +21,9 @@ from fedprice.verify import (
     check_entries,
     describe,
 )
-from tests.market.forger import ODD, Forger, InapplicableError
-from tests.market.honest import KNOWN, Entries, Market, Message, hash_of, honest_market
-from tests.market.lies import OPERATORS
+from trials.forger import ODD, Forger, InapplicableError
+from trials.honest import KNOWN, Entries, Market, Message, hash_of, honest_market
+from trials.lies import OPERATORS
 
 CLIENTS = ["alice", "bob", "carol", "dora", "erin", "frank"]
 

@@ -9,7 +9,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.money import LEVEL_ONE, MICRO, money
 from fedprice.market.pay import pay_lines, why_paid
 from fedprice.verify import Client, Run
-from tests.market.markets import NAMES, small_market
+from trials.markets import NAMES, small_market
 
 
 def client(payment: int, **done: Any) -> Client:

@@ -19,7 +19,7 @@ from fedprice.market.simulation import simulate_market
 from fedprice.market.terms import budgeted_tariffs, least_levels
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing.subset import subset
-from tests.market.markets import (
+from trials.markets import (
     NAMES,
     ROUNDS,
     conditions,

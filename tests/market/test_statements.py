@@ -15,7 +15,7 @@ from fedprice import InputError
 from fedprice.market.export import EXPORTS, export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.statements import _compared, clients_of, runs_of, statement_of
-from tests.market.markets import NAMES, ROUNDS, small_market
+from trials.markets import NAMES, ROUNDS, small_market
 
 TODAY = datetime.date(2026, 1, 2)
 

@@ -16,7 +16,7 @@ from fedprice.market import states
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.schema import states as table
-from tests.market.markets import at_price
+from trials.markets import at_price
 
 MODEL = "ab" * 32
 

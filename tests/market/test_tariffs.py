@@ -29,7 +29,8 @@ from fedprice.market.terms import offered_tariffs
 from fedprice.tariff import Tariffs
 from fedprice.verify import MOST_BLOCKS, check_export
 from fedprice.verify import __file__ as verifier
-from tests.market.markets import (
+from tests.market.test_oracle import check as recompute
+from trials.markets import (
     NAMES,
     ROUNDS,
     at_price,
@@ -40,7 +41,6 @@ from tests.market.markets import (
     small_outcome,
     small_task,
 )
-from tests.market.test_oracle import check as recompute
 
 TODAY = datetime.date(2026, 1, 2)
 ALL = conditions(Ledger("sqlite://", identity="ab" * 32))

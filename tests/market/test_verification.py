@@ -18,8 +18,8 @@ from fedprice.market.inspection import Inspection
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.verification import Checked, Counts, Verification
 from fedprice.verify import Books, describe
-from tests.market.markets import NAMES, ROUNDS, small_market
 from tests.market.test_following import record, unsigned
+from trials.markets import NAMES, ROUNDS, small_market
 
 PATIENCE = 60.0  # seconds, on a busy machine
 

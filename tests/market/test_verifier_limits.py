@@ -36,8 +36,8 @@ from fedprice.verify import (
     read_receipts,
     secret_hash,
 )
-from tests.market.honest import Market, hash_of, honest_market, key_for, text_of
-from tests.market.markets import at_price
+from trials.honest import Market, hash_of, honest_market, key_for, text_of
+from trials.markets import at_price
 
 PROGRAM = Path(fedprice.verify.__file__)
 MIB = 1 << 20

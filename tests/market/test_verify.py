@@ -29,7 +29,7 @@ from fedprice.verify import (
     describe,
     head_text,
 )
-from tests.market.markets import ROUNDS, at_price, small_market
+from trials.markets import ROUNDS, at_price, small_market
 
 TODAY = datetime.date(2026, 1, 2)
 Entries = list[dict[str, Any]]

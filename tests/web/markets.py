@@ -11,7 +11,7 @@ from fedprice.market.messages import Signed
 from fedprice.market.offers import Conditions, Offer, Proposal, make_offers
 from fedprice.market.simulation import simulation_key
 from fedprice.market.tariffs import Tariff
-from tests.market.markets import conditions
+from trials.markets import conditions
 
 SERVER, ALICE = simulation_key("server"), simulation_key("client alice")
 

@@ -19,8 +19,8 @@ from fedprice.web.accounts import (
     client_names,
 )
 from fedprice.web.reading import Reading
-from tests.market.markets import NAMES, agreed, commit, offered, paying, small_market
 from tests.web.markets import exported
+from trials.markets import NAMES, agreed, commit, offered, paying, small_market
 
 
 class Small:

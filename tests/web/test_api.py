@@ -21,9 +21,9 @@ from fedprice.web.api import api
 from fedprice.web.guard import Guard
 from fedprice.web.questions import MOST_CLIENTS
 from fedprice.web.served import Served
-from tests.market.markets import NAMES, small_market
 from tests.web.asgi import Answer, Asking
 from tests.web.markets import exported
+from trials.markets import NAMES, small_market
 
 if TYPE_CHECKING:
     from collections.abc import Callable

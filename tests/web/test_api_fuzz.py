@@ -19,9 +19,9 @@ from fedprice.random_clients import population
 from fedprice.web.api import api
 from fedprice.web.guard import Guard
 from fedprice.web.served import Served
-from tests.market.markets import small_market
 from tests.web.asgi import HOST, Answer, asked
 from tests.web.markets import exported
+from trials.markets import small_market
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -32,7 +32,7 @@ from fedprice.web.run_tables import (
     run_address,
     run_rows,
 )
-from tests.market.markets import ROUNDS, small_market
+from trials.markets import ROUNDS, small_market
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from playwright.sync_api import expect
 
 from fedprice.market.ledger import Ledger, Refused
 from fedprice.market.simulation import simulate_market
-from tests.market.markets import small_outcome, small_task
 from tests.market.test_following import record, unsigned
 from tests.web.conftest import card, wait_for_card
+from trials.markets import small_outcome, small_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ PATCH_LIMIT = 10  # lines added to client and server together
 
 @dataclass(frozen=True)
 class ForeignApp:
-    """An app in tests/flower/foreign, and the metric that it is judged by.
+    """An app in trials/foreign, and the metric that it is judged by.
 
     Attributes
     ----------

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from fedprice.verify import Books
-from tests.market.honest import Entries, Facts, Market, facts_of
+from trials.honest import Entries, Facts, Market, facts_of
 
 # What no export can show, and which kept message uncovers it. docs/verification.md says the same.
 UNSEEN = {

@@ -7,8 +7,8 @@ from typing import Any
 
 from fedprice.market.messages import SigningKey
 from fedprice.verify import LEVEL_ONE, secret_hash
-from tests.market.forger import Forger, InapplicableError
-from tests.market.honest import KNOWN, MICRO, Message, hash_of, key_for, server_after, text_of
+from trials.forger import Forger, InapplicableError
+from trials.honest import KNOWN, MICRO, Message, hash_of, key_for, server_after, text_of
 
 Operator = Callable[[Forger], None]
 OPERATORS: dict[str, Operator] = {}

@@ -34,8 +34,8 @@ from fedprice.verify import (
     head_text,
     roster_hash,
 )
-from tests.market.markets import ROUNDS as SMALL_ROUNDS
-from tests.market.markets import small_outcome, small_task
+from trials.markets import ROUNDS as SMALL_ROUNDS
+from trials.markets import small_outcome, small_task
 
 Entries = list[dict[str, Any]]
 Message = dict[str, Any]

@@ -6,7 +6,7 @@ import sys
 from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Ledger
 from fedprice.market.money import LEVEL_ONE
-from tests.market.markets import at_price
+from trials.markets import at_price
 
 MODEL = "ab" * 32
 NAMES = [f"c{i}" for i in range(6)]

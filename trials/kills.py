@@ -1,4 +1,4 @@
-"""Kill a running market, again and again: `python -m tests.market.kills URL KILLS [SEED]`.
+"""Kill a running market, again and again: `python -m trials.kills URL KILLS [SEED]`.
 
 Each life of the market is a process of its own, ended by SIGKILL at a named point of a transaction
 or at a random moment; the next one goes on from the ledger. After every death the ledger must
@@ -20,7 +20,7 @@ from sqlalchemy import event
 
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
-from tests.market.markets import small_outcome, small_task
+from trials.markets import small_outcome, small_task
 
 POINTS = (
     "begin", "INSERT INTO entries", "INSERT INTO accounts", "INSERT INTO postings",

@@ -1,4 +1,4 @@
-"""Lose power under a running market, again and again: `python -m tests.market.power LOSSES [SEED]`.
+"""Lose power under a running market, again and again: `python -m trials.power LOSSES [SEED]`.
 
 disk.c, loaded before the C library, records what a market writes to its directory. A loss of power
 is a moment in that record: what was synced before it is on the disk; of what was not, each write
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 SECTOR = 512
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 HAS_COMPILER = shutil.which("cc") is not None
 REPORTS = "reports"  # not on the disk that loses power: what the market had said by then
 
@@ -50,7 +50,7 @@ def power_losses(count: int, seed: int = 0) -> dict[str, int]:
     """Lose power that often; return what was lost and what did not verify."""
     with tempfile.TemporaryDirectory(prefix="fedprice-power-") as folder:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.market.power", str(count), str(seed)],
+            [sys.executable, "-m", "trials.power", str(count), str(seed)],
             env=preloaded(Path(folder)), capture_output=True, text=True, timeout=60 + 10 * count,
             check=False,
         )  # fmt: skip
@@ -169,7 +169,7 @@ def life(folder: Path, log: Path, reference: str) -> None:
     """Be the market, from wherever its ledger ends; report a deposit (0) and each round."""
     from fedprice.market.ledger import Ledger
     from fedprice.market.simulation import simulation_key
-    from tests.market.kills import market
+    from trials.kills import market
 
     disk = ctypes.CDLL(None)
     disk.disk_record(str(folder).encode(), str(log).encode())

@@ -8,8 +8,8 @@ import numpy as np
 
 from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Ledger
-from tests.market.markets import small_market
-from tests.market.operations import random_operations
+from trials.markets import small_market
+from trials.operations import random_operations
 
 
 def dump(path: Path) -> list[str] | None:

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedprice.verify import Books, VerificationError, check_entries, check_keys
-from tests.market.forger import ODD, Forger, InapplicableError
-from tests.market.honest import KNOWN, Entries, Market, Message, honest_market, simulated_market
-from tests.market.judge import UNSEEN, Judge
-from tests.market.lies import OPERATORS
+from trials.forger import ODD, Forger, InapplicableError
+from trials.honest import KNOWN, Entries, Market, Message, honest_market, simulated_market
+from trials.judge import UNSEEN, Judge
+from trials.lies import OPERATORS
 
 __all__ = ["OPERATORS", "UNSEEN", "accepted", "mutants", "uncovered"]
 

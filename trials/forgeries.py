@@ -10,7 +10,7 @@ from fedprice.market.messages import Signed
 from fedprice.market.offers import Commitment, Offer, check_commitment
 from fedprice.market.simulation import simulation_key
 from fedprice.market.updates import Update, UpdateDesk, arrays_hash
-from tests.market.markets import small_agreement
+from trials.markets import small_agreement
 
 
 def altered(signed: Signed, rng: random.Random) -> Signed:

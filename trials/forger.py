@@ -16,7 +16,7 @@ from fedprice.verify import (
     head_text,
     secret_hash,
 )
-from tests.market.honest import (
+from trials.honest import (
     KNOWN,
     MICRO,
     Entries,

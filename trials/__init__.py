@@ -1,0 +1,1 @@
+"""What tests and benchmarks share: small markets, dishonest servers, kills, and foreign apps."""
