@@ -25,7 +25,6 @@ README = (ROOT / "README.md").read_text("utf-8")
 # Lines that are not executed, and why.
 EXCLUDED = {
     "make demo": "installs, and reproduces Setup 1 as `fedprice reproduce setup1 --quick` does",
-    "make test": "runs this test",
     "source .venv/bin/activate": "the environment of the tests is active",
     "fedprice reproduce": "trains for most of an hour, with data that have to be downloaded",
 }

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from fedprice.client_columns import (
+    Columns,
+    class_names,
+    client_names,
+    floats,
+    is_unknown,
+    require_shares,
+    shares_of,
+)
 from fedprice.columns import ColumnsError, check_columns, renamed
-from fedprice.errors import InputError, nearest, number_like, precision_error
+from fedprice.errors import InputError, nearest, number_like
 from fedprice.tables import (
     as_pandas,
     as_polars,
@@ -19,7 +28,7 @@ from fedprice.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -31,7 +40,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_WEIGHT",
-    "WEIGHT_TOLERANCE",
     "Clients",
     "missing_columns",
     "require_same",
@@ -44,7 +52,6 @@ _COLUMNS = ("client_id", "class", "samples", "weight", *_NORMS.values(), *_TYPE,
 
 LARGEST_WEIGHT = 1.0  # of an update, unless something else is said where runs are priced
 MOST_NAMED = 5  # clients in an error
-WEIGHT_TOLERANCE = 1e-6  # weights that went through float32 still pass
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -125,12 +132,10 @@ class Clients:
         classes: Sequence[str] | npt.NDArray[Any] | None = None,
         given_ids: Sequence[str] | npt.NDArray[Any] | None = None,
     ) -> None:
-        if samples is not None:
-            share_name, share = "samples", np.atleast_1d(_floats("samples", samples))
-        elif weight is not None:
-            share_name, share = "weight", np.atleast_1d(_floats("weight", weight))
-        else:
+        if samples is None and weight is None:
             raise InputError("give either `samples` or `weight`, one of the two.")
+        share_name = "weight" if samples is None else "samples"
+        share = np.atleast_1d(floats(share_name, weight if samples is None else samples))  # type: ignore[arg-type]
         if share.ndim != 1 or share.size == 0:
             raise InputError(
                 f"`{share_name}` must have one entry per client, and at least one; "
@@ -138,73 +143,38 @@ class Clients:
             )
         if (grad_norm is None) == (update_norm is None):
             raise InputError("give either `grad_norm` or `update_norm`, one of the two.")
-        count = share.size
         chosen = given_ids if ids is None else ids
-        names = None if chosen is None else _ids(chosen, count)
-
-        def column(name: str, given: npt.ArrayLike) -> FloatArray:
-            array = _floats(name, given)
-            if array.shape not in ((), (count,)):
-                raise InputError(
-                    f"`{name}` must have one entry for each of the {count} clients; "
-                    f"got shape {array.shape}."
-                )
-            return array if array.ndim else np.broadcast_to(array, count)
-
-        def check(name: str, array: FloatArray, holds: Callable[[Any], Any], rule: str) -> None:
-            # A broadcast scalar is tested once, not once per client.
-            distinct = array[:1] if array.strides == (0,) else array
-            bad = ~(np.isfinite(distinct) & holds(distinct))
-            if bad.any():
-                row = int(np.argmax(bad))
-                who = str(row + 1) if names is None else names[row]
-                raise InputError(
-                    f"`{name}` must be {rule}; got {_shown(array[row])} in row {row + 1} "
-                    f"(client {who!r})."
-                )
-
+        names = None if chosen is None else client_names(chosen, share.size)
+        columns = Columns(share.size, names)
         given_norms = {"grad_norm": grad_norm, "update_norm": update_norm}
-        norms = {name: column(name, norm) for name, norm in given_norms.items() if norm is not None}
-        values = norms | {
-            "cost": column("cost", np.nan if cost is None else cost),
-            "value": column("value", np.nan if value is None else value),
-            "level_min": column("level_min", level_min),
-            "level_max": column("level_max", level_max),
+        norms = {
+            name: columns.column(name, norm)
+            for name, norm in given_norms.items()
+            if norm is not None
         }
-        check(share_name, share, lambda x: x >= 0, "a finite number, at least 0")
+        types = {"cost": cost, "value": value}
+        values = norms | {
+            name: columns.column(name, np.nan if given is None else given)
+            for name, given in types.items()
+        }
+        values["level_min"] = columns.column("level_min", level_min)
+        values["level_max"] = columns.column("level_max", level_max)
+        at_least_0 = "a finite number, at least 0"
+        columns.check(share_name, share, lambda x: x >= 0, at_least_0)
         for name, norm in norms.items():
-            check(name, norm, lambda x: x >= 0, "a finite number, at least 0")
-        if cost is not None and not _unknown(cost):
-            check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
-        if value is not None and not _unknown(value):
-            check("value", values["value"], lambda x: x >= 0, "a finite number, at least 0")
-        check("level_max", values["level_max"], lambda x: (x > 0) & (x <= 1), "in (0, 1]")
-        floor, cap = values["level_min"], values["level_max"]
-        check("level_min", floor, lambda x: (x >= 0) & (x <= 1), "in [0, 1]")
-        if (floor > cap).any():
-            row = int(np.argmax(floor > cap))
-            raise InputError(
-                f"`level_min` must be at most `level_max` = {_shown(cap[row])}; "
-                f"got {_shown(floor[row])} in row {row + 1}."
-            )
-
-        with np.errstate(over="ignore"):
-            total = float(share.sum())
-        if not np.isfinite(total):
-            raise precision_error("the sum of samples")
+            columns.check(name, norm, lambda x: x >= 0, at_least_0)
+        if cost is not None and not is_unknown(cost):
+            columns.check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
+        if value is not None and not is_unknown(value):
+            columns.check("value", values["value"], lambda x: x >= 0, at_least_0)
+        columns.check_levels(values["level_min"], values["level_max"])
         if samples is None:
-            if abs(total - 1) > WEIGHT_TOLERANCE:
-                raise InputError(
-                    f"`weight` must sum to 1; got {total:.9g}. "
-                    "Divide by the sum, or give `samples`."
-                )
+            require_shares(share)
             values["weight"] = share
         else:
-            if total == 0:
-                raise InputError("`samples` must not be 0 for every client.")
-            values |= {"samples": share, "weight": share / total}
+            values |= {"samples": share, "weight": shares_of(share)}
             if weight is not None and not np.array_equal(
-                _floats("weight", weight), values["weight"]
+                floats("weight", weight), values["weight"]
             ):
                 raise InputError(
                     "give either `samples` or `weight`: these weights are not the clients' shares "
@@ -217,7 +187,8 @@ class Clients:
             if name not in values:
                 object.__setattr__(self, name, None)
         object.__setattr__(self, "given_ids", names)
-        object.__setattr__(self, "classes", None if classes is None else _classes(classes, count))
+        chosen_classes = None if classes is None else class_names(classes, share.size)
+        object.__setattr__(self, "classes", chosen_classes)
 
     def __len__(self) -> int:
         return self.weight.size
@@ -263,7 +234,7 @@ class Clients:
         >>> Clients(samples=[1, 3], grad_norm=1, value=0).unknown
         ('cost',)
         """
-        return tuple(name for name in _TYPE if _unknown(getattr(self, name)))
+        return tuple(name for name in _TYPE if is_unknown(getattr(self, name)))
 
     def require_types(self) -> None:
         """Refuse clients whose costs or values are not known."""
@@ -431,65 +402,6 @@ def _with_assumed(frame: pl.DataFrame, assume: Mapping[str, float]) -> pl.DataFr
         if name not in frame.columns and (name not in _NORMS.values() or "grad_norm" in missing)
     ]
     return frame.with_columns(pl.lit(float(assume[name])).alias(name) for name in lacks)
-
-
-def _shown(value: float) -> str:
-    """Return a number with all its digits, and none that it does not need."""
-    return repr(float(value)).removesuffix(".0")
-
-
-def _floats(name: str, given: npt.ArrayLike) -> FloatArray:
-    """Return numbers as 64-bit floats that the caller cannot change any more."""
-    if type(given) is np.ndarray and given.strides == (0,) and given.size:
-        # One number for all clients stays one: the copy is of that number.
-        return np.broadcast_to(_floats(name, given[0]), given.shape)
-    frozen = type(given) is np.ndarray and given.flags.owndata and not given.flags.writeable
-    try:
-        array = np.array(given, dtype=np.float64, copy=None if frozen else True)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"`{name}` must be numbers; {error}.") from error
-    array.flags.writeable = False
-    return array
-
-
-def _unknown(given: npt.ArrayLike) -> bool:
-    """Tell whether an array is the one that stands for numbers that nobody knows."""
-    one = type(given) is np.ndarray and given.strides == (0,) and given.size > 0
-    return one and bool(np.isnan(given[0]))  # type: ignore[index]
-
-
-def _classes(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
-    names = [str(name) for name in given]
-    if len(names) != count:
-        raise InputError(
-            f"`classes` must name the class of each of the {count} clients; got {len(names)} names."
-        )
-    if "" in names:
-        raise InputError(
-            f"every client needs a class, or none has one; row {names.index('') + 1} has none."
-        )
-    kept = np.array(names, dtype=object)
-    kept.flags.writeable = False
-    return kept
-
-
-def _ids(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
-    names = [str(name) for name in given]
-    if len(names) != count:
-        raise InputError(f"`ids` must name each of the {count} clients; got {len(names)} names.")
-    distinct = set(names)
-    if "" in distinct:
-        raise InputError(f"client ids must not be empty; row {names.index('') + 1} has none.")
-    if len(distinct) != count:
-        seen: dict[str, int] = {}
-        for row, name in enumerate(names, start=1):
-            if (first := seen.setdefault(name, row)) != row:
-                raise InputError(
-                    f"client ids must be distinct; rows {first} and {row} are both {name!r}."
-                )
-    kept = np.array(names, dtype=object)
-    kept.flags.writeable = False
-    return kept
 
 
 def require_same(name: str | Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:

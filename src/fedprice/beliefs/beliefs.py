@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from scipy import special
 
-from fedprice.clients import WEIGHT_TOLERANCE, Clients
+from fedprice.client_columns import WEIGHT_TOLERANCE
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.tables import as_polars, number_column, read_table, write_table
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedprice.arrays import FloatArray, IntArray
+    from fedprice.clients import Clients
 
 __all__ = ["Beliefs", "Types"]
 

@@ -235,19 +235,7 @@ def _prices(
     lottery: bool,
     alpha_interval: tuple[float, float] | None,
 ) -> Posted:
-    low = high = bound.alpha
-    if alpha_interval is not None:
-        try:
-            low, high = (number_like("alpha_interval", end) for end in alpha_interval)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"`alpha_interval` must be (low, high); got {alpha_interval!r}."
-            ) from None
-        if not 0 < low <= bound.alpha <= high < np.inf:
-            raise InputError(
-                f"`alpha_interval` must be (low, high), above 0, and hold the bound's "
-                f"{bound.alpha:g}; got ({low:g}, {high:g})."
-            )
+    low, high = _ends_of_alpha(bound, alpha_interval)
     impact = replace(bound, alpha=high).impact(clients)
     low_impact = replace(bound, alpha=low).impact(clients)
     population = Population.of(impact, low_impact, clients.level_max, types, own, tau)
@@ -338,6 +326,22 @@ def _prices(
         classes=None if grouped is None else population.class_of(grouped),
         worst=worst,
     )
+
+
+def _ends_of_alpha(bound: Bound, given: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the interval of α that prices must hold for: just the bound's if none is given."""
+    if given is None:
+        return bound.alpha, bound.alpha
+    try:
+        low, high = (number_like("alpha_interval", end) for end in given)
+    except (TypeError, ValueError):
+        raise InputError(f"`alpha_interval` must be (low, high); got {given!r}.") from None
+    if not 0 < low <= bound.alpha <= high < np.inf:
+        raise InputError(
+            f"`alpha_interval` must be (low, high), above 0, and hold the bound's "
+            f"{bound.alpha:g}; got ({low:g}, {high:g})."
+        )
+    return low, high
 
 
 def _risked(

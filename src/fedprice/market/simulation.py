@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.clients import WEIGHT_TOLERANCE
+from fedprice.client_columns import WEIGHT_TOLERANCE
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain
