@@ -121,7 +121,7 @@ class VerificationError(Exception):
 
 
 class UncheckedError(Exception):
-    """Nothing can be said: signatures cannot be checked here, or it is about nobody."""
+    """Nothing can be concluded: signatures cannot be checked here, or the client is unknown."""
 
 
 def is_of_small_order(key: bytes) -> bool:
@@ -438,12 +438,12 @@ class Books:
         """
         kind, of = content["kind"], content["of"]
         if type(kind) is not str or kind not in CONTENT:
-            raise VerificationError("it is of an unknown kind.")
+            raise VerificationError("its kind is unknown.")
         if type(of) is not list:
-            raise VerificationError("it does not say what it is of.")
+            raise VerificationError("its subject (`of`) is missing.")
         fields = set(content) - {"kind", "of"}
         if fields != set(CONTENT[kind]) and not (kind == "open" and fields == set(UNSIGNED)):
-            raise VerificationError("it has not the fields of its kind.")
+            raise VerificationError("its fields are not those of its kind.")
         if (kind == "begin") != (not self.hashes):
             raise VerificationError("it is in the wrong place.")
         lines, apply = getattr(self, f"_{kind}")(content, *of)
@@ -496,7 +496,7 @@ class Books:
             )
         unit, server = content["unit"], content["server"]
         if not (isinstance(unit, str) and UNIT.match(unit)):
-            raise VerificationError("its unit is none.")
+            raise VerificationError("its unit is not 1 to 12 capital letters and digits.")
         ledger = _hash(content["ledger"])
         if server != "":
             _hash(server)
@@ -534,7 +534,9 @@ class Books:
         self, content: dict[str, Any], number: int
     ) -> tuple[list[Posting], Callable[[], None]]:
         if _whole(number) not in self.moves:
-            raise VerificationError("there is no such deposit or withdrawal, or no more.")
+            raise VerificationError(
+                "there is no such deposit or withdrawal, or it was already reversed."
+            )
         kind, account, amount = self.moves[number]
         _text(content["reason"])
         unsigned = False
@@ -545,7 +547,7 @@ class Books:
         else:
             lines = [("world", -amount), (account, amount)]
             if (content["message"], content["signature"]) != ("", ""):
-                raise VerificationError("nobody has to sign it.")
+                raise VerificationError("it must not be signed.")
 
         def apply() -> None:
             del self.moves[number]
@@ -560,7 +562,7 @@ class Books:
         if account != "treasury" and not account.startswith("client:"):
             raise VerificationError("it is for neither the treasury nor a client.")
         if (kind, account, reference) in self.references:
-            raise VerificationError("it was made before.")
+            raise VerificationError("it was already recorded.")
         return _between(content["amount"], 1, LARGEST, "amount")
 
     def _move(self, kind: str, account: str, reference: str, amount: int) -> Callable[[], None]:
@@ -581,7 +583,7 @@ class Books:
             return not key
         text = canonical(message | {"kind": kind, "ledger": self.ledger})
         if content["message"] == "":
-            raise VerificationError(f"{account} has to sign it, by: fedprice ledger request.")
+            raise VerificationError(f"{account} has to sign it; see fedprice ledger request.")
         if content["message"] != text:
             raise VerificationError(
                 f"{account} signed something else: another ledger, amount, entry or text."
@@ -606,7 +608,7 @@ class Books:
         if content["message"] != text:
             _fail("message", text, content["message"])
         if new in self.owners:
-            raise VerificationError("its new key is somebody's already.")
+            raise VerificationError("its new key already belongs to somebody.")
         if old:
             self.check(old, content["signature"], text, "the rotation, by the old key")
         elif content["signature"] != "":
@@ -629,9 +631,9 @@ class Books:
             return self._offer_in_turn(content, self._made(name, attempt), *turn)
         before = self.offered.get(name)
         if name in self.runs:
-            raise VerificationError("the run was opened or ended before; take another name.")
+            raise VerificationError("the run was already opened or ended; choose another name.")
         if not self.server:
-            raise VerificationError("this ledger has no server's key.")
+            raise VerificationError("this ledger has no server key.")
         if _whole(attempt) != (before.attempt if before else 0) + 1 or attempt > MOST_ATTEMPTS:
             raise VerificationError(f"a run takes at most {MOST_ATTEMPTS} sets of offers.")
         conditions = _message(content["conditions"], "Conditions")
@@ -663,7 +665,7 @@ class Books:
         sheet, replaced = _sha(content["conditions"]), before.hashes if before else {}
         offers, hashes = self._signed_offers(content["offers"], conditions, sheet, replaced)
         if set(_reasons(content["dropped"])) != set(before.offers if before else ()):
-            raise VerificationError("not every offer before it is recorded as dropped.")
+            raise VerificationError("not every earlier offer is recorded as dropped.")
         made = Offered(attempt, conditions, sheet, offers, hashes, replaced)
 
         def apply() -> None:
@@ -676,7 +678,7 @@ class Books:
     ) -> tuple[list[Posting], Callable[[], None]]:
         """Take in more offers of a set, made after others were answered."""
         if made.commitments is not None:
-            raise VerificationError("commitments to these offers were recorded before.")
+            raise VerificationError("commitments to these offers are already recorded.")
         if _whole(turn) != made.turns + 1:
             _fail("turn", made.turns + 1, turn)
         if _sha(content["conditions"]) != made.sheet:
@@ -687,7 +689,7 @@ class Books:
             content["offers"], made.conditions, made.sheet, made.replaced
         )
         if twice := [client for client in offers if client in made.offers]:
-            raise VerificationError(f"{twice[0]!r} is offered something twice.")
+            raise VerificationError(f"{twice[0]!r} has two offers.")
 
         def apply() -> None:
             made.turns = turn
@@ -709,7 +711,7 @@ class Books:
             offer = _message(text, "Offer")
             client = _text(offer["client"])
             if client in offers:
-                raise VerificationError(f"{client!r} is offered something twice.")
+                raise VerificationError(f"{client!r} has two offers.")
             cap = _tariff(offer["tariff"])
             if type(offer["menu"]) is not bool:
                 _fail(f"menu of the offer to {client!r}", "true or false", offer["menu"])
@@ -746,10 +748,10 @@ class Books:
     ) -> tuple[list[Posting], Callable[[], None]]:
         made = self._made(name, attempt)
         if made.commitments is not None:
-            raise VerificationError("commitments to these offers were recorded before.")
+            raise VerificationError("commitments to these offers are already recorded.")
         given, dropped = content["commitments"], _reasons(content["dropped"])
         if {*given, *dropped} != set(made.offers) or len(given) + len(dropped) != len(made.offers):
-            raise VerificationError("an offer is neither answered nor dropped, or both.")
+            raise VerificationError("every offer must be either answered or dropped.")
         if not given:
             raise VerificationError("nobody has committed.")
         commitments: dict[str, dict[str, Any]] = {}
@@ -765,7 +767,7 @@ class Books:
             _between(own["level"], offer["level_floor"], ends[-1], "level")
             if offer["menu"] and own["level"] not in ends:
                 raise VerificationError(
-                    f"the level of {client!r} must be one of its menu; found {own['level']}."
+                    f"the level of {client!r} must be on its menu; found {own['level']}."
                 )
             _between(own["samples"], 0, 1 << 53, "samples")
             _decimal(own["grad_norm"] or "0", "grad_norm")
@@ -800,7 +802,7 @@ class Books:
     def _open(self, content: dict[str, Any], name: str) -> tuple[list[Posting], Callable[[], None]]:
         _text(name)
         if name in self.runs:
-            raise VerificationError("the run was opened or ended before; take another name.")
+            raise VerificationError("the run was already opened or ended; choose another name.")
         budget = _between(content["budget"], -LARGEST, LARGEST, "budget")
         run = self._opened(content, name) if "attempt" in content else self._bare(content, name)
         run.budget = budget
@@ -881,7 +883,9 @@ class Books:
                 ("client's", other, own["secret_hash"]),
             ):
                 if secret_hash(secret) != published:
-                    raise VerificationError(f"the {whose} secret for {client!r} is another one.")
+                    raise VerificationError(
+                        f"the {whose} secret for {client!r} does not match its hash."
+                    )
             secrets[client] = server, other
             run.clients[client] = Client(
                 offer["tariff"],
@@ -913,12 +917,12 @@ class Books:
         joined, missed, refused = content["joined"], content["missed"], content["refused"]
         drew = {*joined, *missed, *refused}
         if len(drew) != len(joined) + len(missed) + len(refused) or missed != sorted(missed):
-            raise VerificationError("it names a client twice, or in another order.")
+            raise VerificationError("it names a client twice, or the clients out of order.")
         if not drew <= run.clients.keys():
             odd = min(drew - run.clients.keys())
             raise VerificationError(f"it names {odd!r:.40}, which is not in the run.")
         if not HASH.match(content["model"]) or type(content["state"]) is not bool:
-            raise VerificationError("it names no model.")
+            raise VerificationError("its model or state is malformed.")
         if self.coins + len(run.clients) > MOST_COINS:
             raise VerificationError(f"there are more than {MOST_COINS:,} coins to check.")
         if run.signed and not self.trusting:
@@ -936,7 +940,9 @@ class Books:
             if update != "":
                 self._check_signature_of(run, name, number, client, _hash(update), signature)
             elif signature != "":
-                raise VerificationError(f"{client!r} signed no update.")
+                raise VerificationError(
+                    f"the refused update of {client!r} has a signature but no hash."
+                )
         pay: list[Posting] = []
         payees: list[Client] = []
         done, rounds, spent = number + 1, run.rounds, 0
@@ -977,7 +983,7 @@ class Books:
             raise VerificationError(f"{odd!r} has level 0, and draws no heads.")
         if not _are_updates(joined.values()):
             odd = next(client for client, own in joined.items() if not _are_updates([own]))
-            raise VerificationError(f"the update of {odd!r} is none, or not finite.")
+            raise VerificationError(f"the update of {odd!r} is malformed, or not finite.")
         found = [own[1] for own in joined.values()]
         expected = [
             repr(run.weight(client)) if clients[client].gap else usual[client] for client in joined
@@ -1039,7 +1045,7 @@ class Books:
             return [], withdraw
         run = self.run(name)
         if run.settled:
-            raise VerificationError("the run was settled before.")
+            raise VerificationError("the run is already settled.")
         if _whole(content["rounds"]) != run.done:
             _fail("rounds", run.done, content["rounds"])
         back: list[Posting] = []
@@ -1185,8 +1191,8 @@ def entries_of(file: BinaryIO) -> Iterator[dict[str, Any]]:
             raise UncheckedError("the lines of the file end with carriage returns, not line feeds.")
         if not sound or set(entry) not in (SHOWN, HIDDEN):
             old = sound and number == 1 and "signature" not in entry
-            why = f" It has the form of an earlier format than {FORMAT}." if old else ""
-            raise VerificationError(f"line {number} is no entry of an exported ledger.{why}")
+            why = f" It looks like a format before {FORMAT}." if old else ""
+            raise VerificationError(f"line {number} is not an entry of an exported ledger.{why}")
         yield entry
 
 
@@ -1216,14 +1222,14 @@ def check_entries(
     books.wanted = {(m["run"], m["round"], m["client"]) for m in kept if m["kind"] == "Receipt"}
     for entry in entries:
         if entry.keys() == HIDDEN and not partial:
-            raise UncheckedError("it is a partial export, and a whole one is wanted.")
+            raise UncheckedError("it is a partial export, and a whole one is needed.")
         check_next(books, entry)
     if not books.hashes:
         raise VerificationError("there is no entry.")
     for head in heads:
         if head not in books.hashes:
             raise VerificationError(
-                f"no entry has the hash {head}; the ledger was cut short or written anew."
+                f"no entry has the hash {head}; the ledger was truncated or rewritten."
             )
     _check_kept(books, kept)
     return books
@@ -1243,9 +1249,9 @@ def check_next(books: Books, entry: dict[str, Any]) -> None:
     except VerificationError as error:
         raise VerificationError(f"{where}: {_plain(str(error))}") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-        raise VerificationError(f"{where} is not of the form of an entry.") from None
+        raise VerificationError(f"{where} does not have the form of an entry.") from None
     except RecursionError:
-        raise VerificationError(f"{where} is not of the form of an entry.") from None
+        raise VerificationError(f"{where} does not have the form of an entry.") from None
 
 
 def check_entry(books: Books, entry: dict[str, Any], number: int) -> None:
@@ -1292,7 +1298,7 @@ def _check_head(books: Books, signature: Any, hash_: str) -> None:
         text = head_text(books.ledger, len(books.hashes), hash_)
         books.check(books.server, signature, text, "the server")
     elif signature != "":
-        raise VerificationError("it is signed, though the ledger has no server's key.")
+        raise VerificationError("it is signed, though the ledger has no server key.")
 
 
 def read_receipts(path: str | Path) -> list[dict[str, Any]]:
@@ -1321,7 +1327,7 @@ def read_receipts(path: str | Path) -> list[dict[str, Any]]:
             except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
                 sound = False
             if not sound:
-                raise VerificationError(f"line {number} of {path} holds no signed message.")
+                raise VerificationError(f"line {number} of {path} is not a signed message.")
             if fields is not None:
                 own = {"ledger": ledgers[_sha(text)]} if message["kind"] == "Commitment" else {}
                 kept.append(message | own | {"signed by": key, "text": text})
@@ -1363,7 +1369,7 @@ def _check_kept(books: Books, kept: list[dict[str, Any]]) -> None:
             if books.hashes[number - 1 : number] != [message["hash"]]:
                 raise VerificationError(
                     f"the server signed entry {number} with the hash {message['hash']:.64}, which "
-                    "is not in the ledger; it was cut short or written anew."
+                    "is not in the ledger; it was truncated or rewritten."
                 )
         elif kind == "Opening":
             run = books.runs.get(message["run"])
@@ -1414,9 +1420,9 @@ def entry_title(content: dict[str, Any]) -> str:
 def _message(text: str, kind: str) -> dict[str, Any]:
     message: dict[str, Any] = json.loads(text)
     if canonical(message) != text or message.get("kind") != kind:
-        raise VerificationError(f"it holds no {kind.lower()}.")
+        raise VerificationError(f"it does not contain a valid {kind.lower()}.")
     if set(message) != {*MESSAGE[kind], "kind"}:
-        raise VerificationError(f"the fields of its {kind.lower()} are others.")
+        raise VerificationError(f"its {kind.lower()} has the wrong fields.")
     return message
 
 
@@ -1459,7 +1465,7 @@ def _decimal(value: Any, what: str) -> float:
 def _hash(value: Any) -> str:
     if isinstance(value, str) and HASH.match(value):
         return value
-    raise VerificationError(f"64 hexadecimal digits are wanted; found {value!r:.80}.")
+    raise VerificationError(f"64 hexadecimal digits are required; found {value!r:.80}.")
 
 
 def is_name(value: Any) -> bool:
@@ -1488,7 +1494,9 @@ def _text(value: Any) -> str:
 def _reasons(dropped: dict[str, str]) -> dict[str, str]:
     for client, reason in dropped.items():
         if not (isinstance(reason, str) and len(reason) <= LONGEST_NAME and reason.isprintable()):
-            raise VerificationError(f"the reason for {client!r:.40} is none.")
+            raise VerificationError(
+                f"the reason for {client!r:.40} is not printable text, or too long."
+            )
     return dropped
 
 
@@ -1520,7 +1528,7 @@ def check_keys(books: Books, client: str | None, key: str | None, server: str | 
         found = books.keys.get(account, [])
         if known is not None and known not in found:
             said = f"signs with the key {found[-1]} in this ledger, not with {known}"
-            said = said if found else "has signed nothing in this ledger"
+            said = said if found else "has not signed anything in this ledger"
             raise VerificationError(f"{_plain(whose)} {said}.")
 
 
@@ -1648,7 +1656,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def verified(given: Any, file: BinaryIO) -> list[str]:
     """Return what is to be said of an export that verifies, by what `add_arguments` takes."""
     if given.key is not None and given.client is None:
-        raise UncheckedError("--key is a client's; name it with --client.")
+        raise UncheckedError("--key belongs to a client; name it with --client.")
     receipts = [] if given.receipts is None else read_receipts(given.receipts)
     books = check_entries(entries_of(file), heads=given.head, receipts=receipts, partial=True)
     if books.only and given.client not in {None, books.only}:
@@ -1682,7 +1690,7 @@ def require_signed(books: Books, unsigned: bool) -> None:
         more = f", and {len(books.unsigned) - 1} more" if len(books.unsigned) > 1 else ""
         raise VerificationError(
             f"money moved without its owner's signature: {_plain(books.unsigned[0])}{more}. "
-            "Pass --unsigned if that is meant."
+            "Pass --unsigned if this is intended."
         )
 
 

@@ -103,7 +103,7 @@ def test_a_part_hides_what_concerns_others_alone(market: Market) -> None:
 
 def test_a_part_cannot_pass_for_the_whole(market: Market) -> None:
     entries = part_for(market.entries, "frank")
-    with pytest.raises(UncheckedError, match="it is a partial export, and a whole one is wanted"):
+    with pytest.raises(UncheckedError, match="it is a partial export, and a whole one is needed"):
         check_entries(entries, valid=KNOWN.valid)
     *_, last, more = describe(check(entries), "frank")
     assert re.match(r"verified IN PART: .* entries \([0-9]+ hidden\), ", last)

@@ -90,7 +90,7 @@ def test_what_is_refused(small: Small) -> None:
         (small.export.replace(b'"missed":["alice"]', b'"missed":[]', 1), (), "does not verify"),
         (b"".join(small.export.splitlines(True)[:-1]), (small.ledger.head().hash,), "cut short"),
         (b"", (), "there is no entry"),
-        (b"\x00\xff" * 50, (), "line 1 is no entry of an exported ledger"),
+        (b"\x00\xff" * 50, (), "line 1 is not an entry of an exported ledger"),
         (b"[" * 100_000, (), "line 1 is no entry"),
     ):
         with pytest.raises(UnverifiedError, match=said) as found:

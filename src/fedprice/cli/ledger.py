@@ -318,7 +318,7 @@ def verify(
     from fedprice.commands.verify import verify as compute
 
     if key is not None and client is None:
-        raise InputError("--key is a client's; name it with --client.")
+        raise InputError("--key belongs to a client; name it with --client.")
     keys = {"key": _public_key("--key", key), "server": _public_key("--server", server)}
     heads = _heads(head)
     try:

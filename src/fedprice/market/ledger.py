@@ -572,7 +572,7 @@ class Ledger:
                 except VerificationError as error:
                     raise LedgerError(f"{title}: {error} Nothing was recorded.") from None
                 except (LookupError, TypeError, ValueError, AttributeError) as error:
-                    raise LedgerError(f"{title} is not of the form of an entry.") from error
+                    raise LedgerError(f"{title} does not have the form of an entry.") from error
                 number = len(books.hashes) + 1
                 previous = books.hashes[-1] if books.hashes else GENESIS
                 posted = canonical(lines)
