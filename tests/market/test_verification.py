@@ -188,6 +188,20 @@ def _is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+def test_a_verification_that_rests_goes_on_afterwards(tmp_path: Path) -> None:
+    url = str(tmp_path / "market.db")
+    ledger = Ledger(url)
+    small_market(ledger)
+    verification = Verification(url)
+    verification.rest()
+    until(lambda: verification.checked().is_verified)
+    verification.rest()
+    unsigned(ledger, "more", 5)
+    until(lambda: verification.checked().entries == ledger.head().number)
+    verification.close()
+    ledger.close()
+
+
 def test_what_is_said_of_it() -> None:
     assert str(Checked()) == "not verified yet"
     assert str(Checked(5, 9)) == "verified to entry 5 of 9"

@@ -363,6 +363,30 @@ def test_words_are_explained_by_keyboard(page: Page, example: Serving) -> None:
         expect(told).to_be_hidden()
 
 
+def test_everything_is_reached_by_keyboard(page: Page, example: Serving) -> None:
+    """Tab leads to every page, the budget, the exports and a row, and keys move them."""
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    script = """() => { const e = document.activeElement;
+        return [e.tagName, e.getAttribute('aria-label') || e.innerText || '', e.className] }"""
+    wanted = {"Beliefs", "Runs", "Client", "Results", "budget slider", "checkbox"}
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        tag, label, kind = page.evaluate(script)
+        found = "checkbox" if "q-checkbox" in kind else label.strip()
+        if found == "budget slider":
+            page.keyboard.press("ArrowRight")
+            expect(card_of(page, "spend")).not_to_have_text("200")
+        if found == "checkbox" and "checkbox" in wanted:
+            page.keyboard.press("Space")
+        assert tag != "BODY", f"the keyboard is lost before {wanted}"
+        wanted.discard(found)
+        if not wanted:
+            break
+    assert not wanted
+    expect(page.get_by_text(re.compile("[0-9]+ selected"))).to_be_visible()
+
+
 def test_dark_mode_and_narrow_screens(page: Page, example: Serving) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(example.url)

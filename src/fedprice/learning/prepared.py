@@ -24,8 +24,8 @@ LANES = 16  # floats in the widest vector register
 SIDE = 4  # rows and classes of a block of the forward product
 BESIDE = 32  # rows whose softmax is computed at a time
 WIDEST_BLOCK = 14  # classes that the backward product takes at a time
-GRAM_SLOWER = 1.2  # time of a multiply-add in the Gram form, relative to the direct form
-GRAM_FIXED = 400.0  # its further cost per sample seen, in multiply-adds per class
+GRAM_SLOWER = 1.0  # time of a multiply-add in the Gram form, relative to the direct form
+GRAM_FIXED = 150.0  # its further cost per sample seen, in multiply-adds per class
 GRAM_MOST = 4096  # samples; beyond, its matrix is too large
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["PeriodReader", "Point", "RoundSeen", "RunSummary", "State"]
 
 NEWEST = 50  # rounds that are stored with all names
-POINTS = 1000  # of a history
+POINTS = 400  # of a history: more would not be seen on a chart
 NEWEST_TEXT, POINTS_TEXT = 4_000_000, 16_000_000  # characters that are read for them
 FEWEST = 20  # least number of points of a history, however long its entries are
 AT_ONCE = 500  # rounds in a query

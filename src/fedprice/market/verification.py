@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,8 @@ __all__ = ["Checked", "Counts", "Verification"]
 PAUSE = 1.0  # seconds between checks of a ledger that was verified to its end
 TURN = 0.2  # seconds of checking entries before requests are answered
 MOST = 5000  # entries of a turn
+REST = 1.5  # seconds that the verification leaves to a page that is being opened
+_REST = b"\0"  # asks for that; names of runs have no such character
 
 
 class Counts(NamedTuple):
@@ -128,6 +131,11 @@ class Verification:
                 return Checked(problem="the verification has ended; start the server again.")
             return self._known.get(run, Checked())
 
+    def rest(self) -> None:
+        """Let the process pause for a moment, in which something else needs the machine."""
+        with self._lock, suppress(OSError):
+            self._pipe.send_bytes(_REST)
+
     def close(self) -> None:
         """End the process."""
         self._process.terminate()
@@ -153,8 +161,11 @@ def _verify(url: str, pipe: Connection) -> None:
         until = time.monotonic() + wait
         try:
             while pipe.poll(max(0.0, until - time.monotonic())):
-                run = pipe.recv_bytes().decode()
-                pipe.send_bytes(json.dumps(desk.answer(run)).encode())
+                asked = pipe.recv_bytes()
+                if asked == _REST:
+                    until = time.monotonic() + REST
+                else:
+                    pipe.send_bytes(json.dumps(desk.answer(asked.decode())).encode())
         except (EOFError, OSError):
             return
 

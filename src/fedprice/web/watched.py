@@ -41,6 +41,12 @@ class Watched:
                 self._verification = Verification(self.url)
         return self._verification.checked(run)
 
+    def rest(self) -> None:
+        """Let the verification pause while a page is being opened."""
+        with self._lock:
+            if self._verification is not None:
+                self._verification.rest()
+
     def close(self) -> None:
         """End the verification, and close the database."""
         with self._lock:

@@ -81,7 +81,7 @@ class _Live:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._busy = False
+        self._busy = self._opened = False
         self._said: tuple[str, str | None] = ("", None)
 
     async def draw(self) -> None:
@@ -111,7 +111,11 @@ class _Live:
             return
         self._busy = True
         try:
-            await self.look(await asyncio.to_thread(watched, self.url))
+            ledger = await asyncio.to_thread(watched, self.url)
+            if not self._opened:
+                self._opened = True
+                ledger.rest()
+            await self.look(ledger)
         except NoLedgerError:
             self.say(
                 f"There is no ledger {masked(self.url)} yet. This page shows it as soon as a "
@@ -199,6 +203,7 @@ class RunPage(_Live):
     def __init__(self, url: str, name: str) -> None:
         super().__init__(url)
         self.name = name
+        self.curves: dict[Any, Chart] = {}  # of what was measured, by kind
         self._drawn: tuple[Any, ...] = ()
         self._counted: Checked | None = None
         self._stopped: tuple[str, str] = ("", "")
@@ -233,8 +238,7 @@ class RunPage(_Live):
             for kind, title in ((LOSS, "Loss"), (ACCURACY, "Accuracy")):
                 with panel(title, WORDS["metrics"]):
                     none = ui.label("Not measured so far.").classes("fp-muted")
-                    chart = Chart({}, f"{title.lower()} over the rounds", "260px")
-                    self.measured[kind] = none, chart
+                    self.measured[kind] = title, none, ui.column().classes("w-full")
         with panel("Newest rounds"):
             self.rounds = _table(
                 {
@@ -332,12 +336,15 @@ class RunPage(_Live):
     def _show_charts(self, seen: RunSeen) -> None:
         self.paid.show(paid_chart(seen))
         self.joiners.show(joiners_chart(seen))
-        for kind, (none, chart) in self.measured.items():
+        for kind, (title, none, place) in self.measured.items():
             options = measured_chart(seen, kind)
             none.set_visibility(options is None)
-            chart.element.set_visibility(options is not None)
-            if options is not None:
-                chart.show(options)
+            if options is None:
+                continue
+            if kind not in self.curves:  # a chart that shows nothing takes time to draw, too
+                with place:
+                    self.curves[kind] = Chart({}, f"{title.lower()} over the rounds", "260px")
+            self.curves[kind].show(options)
 
 
 def _state(own: RunSummary) -> str:
