@@ -108,11 +108,11 @@ def backward(x, rows, ahead, g, w, shrink, block):
 
 
 @_compiled
-def gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block):
+def gram_step(k, rows, ahead, batch, g, logits, shrink, step, last, wanted, products, block):
     """Like `backward`, but with K and the logits; write K g at the samples of the batch.
 
     Only LANES samples among which there is one of the batch are written, as `wanted` will say:
-    writing all of them takes time.
+    writing all of them takes time. Logits that no later step reads stay as they are (`last`).
     """
     wanted[:] = False
     for b in range(batch):
@@ -121,7 +121,7 @@ def gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block)
         for c in range(0, logits.shape[0], len(block)):
             if wanted[f // LANES]:
                 step_block(k, rows, ahead, g, logits, c, f, shrink, products, block)
-            else:
+            elif last[f // LANES] > step:
                 step_block(k, rows, ahead, g, logits, c, f, shrink, None, block)
 
 
@@ -164,9 +164,14 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
 def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
     """Like `direct_update`, but in the Gram form."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
-    rows, ahead = np.zeros(padded, np.int64), np.zeros(padded, np.int64)
     z = np.zeros((w.shape[0], (batch + BESIDE - 1) // BESIDE * BESIDE), f4)
     g = np.zeros((padded, w.shape[0]), f4)
+    drawn = np.zeros((steps + 1, padded), np.int64)
+    last = np.zeros(k.shape[1] // LANES, np.int64)  # step that draws one of LANES samples
+    for step in range(steps):
+        draw_rows(start, step, batch, y.size, drawn[step])
+        for b in range(batch):
+            last[drawn[step, b] // LANES] = step
     count = (y.size + SIDE - 1) // SIDE * SIDE
     every = np.zeros(count + ROWS, np.int64)
     for i in range(y.size):
@@ -182,8 +187,8 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
                 square += w[c, f] * w[c, f]
     kept = f4(1)
     products, wanted = np.zeros_like(logits), np.zeros(k.shape[1] // LANES, np.bool_)
-    draw_rows(start, 0, batch, y.size, rows)
     for step in range(steps):
+        rows, ahead = drawn[step], drawn[step + 1]
         for c in range(classes):
             for b in range(batch):
                 z[c, b] = logits[c, rows[b]]
@@ -195,8 +200,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
                     inner += g[b, c] * logits[c, rows[b]]
             summed *= f4(1) - shrink
             kept *= f4(1) - shrink
-        draw_rows(start, step + 1, batch, y.size, ahead)
-        gram_step(k, rows, ahead, batch, g, logits, shrink, wanted, products, block)
+        gram_step(k, rows, ahead, batch, g, logits, shrink, step, last, wanted, products, block)
         # ‖Xᵀg + shrink W‖²: K g at the batch gives ‖Xᵀg‖², the logits before it ⟨Xᵀg, W⟩.
         length = 0.0
         for b in range(batch):
@@ -207,7 +211,6 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         if shrink > 0:
             length += shrink * (2 * inner + shrink * square)
             square += length - 2 * (inner + shrink * square)
-        rows, ahead = ahead, rows
         lengths[step] = length
     w *= kept
     for first in range(0, count, ROWS):
