@@ -34,7 +34,6 @@ from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import Terms
 from fedprice.market.tariffs import Tariff
 from fedprice.verify import VerificationError, check_entries
-from tests.market.test_verify import resigned
 from trials import kills
 from trials.flips import flips
 from trials.forgeries import forgeries
@@ -42,6 +41,7 @@ from trials.markets import small_market
 from trials.mutations import mutants
 from trials.operations import random_operations
 from trials.power import power_losses
+from trials.resigned import resigned
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import fedprice as fp
 from benchmarks.large_ledger import large_ledger
-from tests.web.conftest import CHROMIUM, FLAGS, Serving, serving_of
+from trials.serving import CHROMIUM, FLAGS, Serving, serving_of
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.web.conftest import CHROMIUM, FLAGS, serving_of
+from trials.serving import CHROMIUM, FLAGS, serving_of
 
 FIGURES = Path(__file__).parent / "figures"
 

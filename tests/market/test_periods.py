@@ -22,8 +22,8 @@ from fedprice.market.updates import SLACK, norm_cap
 from fedprice.rounds import History, Momentum, Plain, ServerStep
 from fedprice.rounds.loop import Round, Rounds
 from fedprice.verify import VerificationError, check_entries, check_export
-from tests.market.test_verify import Entries, resigned
 from trials.markets import NAMES, ROUNDS, at_price, small_outcome, small_task
+from trials.resigned import Entries, resigned
 
 FIRST, SECOND = 5, ROUNDS - 5
 BUDGET = 4.0

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import datetime
-import hashlib
 import json
 import random
 import subprocess
@@ -27,12 +26,11 @@ from fedprice.verify import (
     check_entries,
     check_export,
     describe,
-    head_text,
 )
 from trials.markets import ROUNDS, at_price, small_market
+from trials.resigned import Entries, canonical, resigned
 
 TODAY = datetime.date(2026, 1, 2)
-Entries = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -48,31 +46,6 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def entries(exported: Path) -> Entries:
     return [json.loads(line) for line in exported.read_text("utf-8").splitlines()]
-
-
-def resigned(entries: Entries) -> Entries:
-    """Chain and sign everything anew that a server can: hashes, offers and heads."""
-    server = simulation_key("server")
-    ledger, previous, signing = entries[0]["content"].get("ledger"), "0" * 64, False
-    for number, entry in enumerate(entries, start=1):
-        content = entry["content"]
-        with contextlib.suppress(TypeError, ValueError, LookupError, AttributeError):
-            for own in content["offers"]:
-                sheet = hashlib.sha256(content["conditions"].encode()).hexdigest()
-                own[0] = canonical(json.loads(own[0]) | {"conditions": sheet})
-                own[1] = server.sign_text(own[0]).hex()
-        entry["number"] = number
-        parts = [canonical(entry[part]) for part in ("content", "postings")]
-        previous = hashlib.sha256("\n".join([previous, str(number), *parts]).encode()).hexdigest()
-        entry["hash"] = previous
-        signing |= isinstance(content, dict) and content.get("of") == ["treasury", 1]
-        if signing:
-            entry["signature"] = server.sign_text(head_text(ledger, number, previous)).hex()
-    return entries
-
-
-def canonical(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def at(entries: Entries, kind: str) -> dict[str, Any]:

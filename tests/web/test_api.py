@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.conftest import Run
-    from tests.web.conftest import Serving
+    from trials.serving import Serving
 
 ALPHA = 3.3
 

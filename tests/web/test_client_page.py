@@ -13,9 +13,9 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.statements import statement_of
 from fedprice.market.tariffs import Tariff
-from tests.web.conftest import serving_of
 from tests.web.markets import exported, offer_of
 from trials.markets import agreed, paying, small_market
+from trials.serving import serving_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

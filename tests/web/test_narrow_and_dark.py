@@ -12,7 +12,8 @@ from playwright.sync_api import expect
 
 from fedprice.market.ledger import Ledger
 from tests.market.test_following import record, unsigned
-from tests.web.conftest import Serving, serving_of, wait_for_card
+from tests.web.conftest import wait_for_card
+from trials.serving import Serving, serving_of
 
 from .small_reproduction import write_small
 

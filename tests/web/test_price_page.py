@@ -20,8 +20,9 @@ import fedprice as fp
 from fedprice.pricing.display import number
 from fedprice.words import WORDS
 from tests.cli.test_own import calibration
-from tests.web.conftest import Serving, card, card_of, serving_of, wait_for_card
+from tests.web.conftest import card, card_of, wait_for_card
 from tests.web.reverse_proxy import proxied
+from trials.serving import Serving, serving_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from .conftest import Serving
+    from trials.serving import Serving
 
 pytest.importorskip("nicegui", reason="needs the extra `web`")
 

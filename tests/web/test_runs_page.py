@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Locator, Page
 
-    from tests.web.conftest import Serving
+    from trials.serving import Serving
 
 ODD = "<img src=x onerror=hacked=1> /../run?#%41"
 REASON = "<script>hacked=1</script>"
