@@ -369,7 +369,7 @@ def test_everything_is_reached_by_keyboard(page: Page, example: Serving) -> None
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
     script = """() => { const e = document.activeElement;
-        return [e.tagName, e.getAttribute('aria-label') || e.innerText || '', e.className] }"""
+        return [e.tagName, e.innerText || e.closest('[aria-label]')?.ariaLabel || '', e.className] }"""
     wanted = {"Beliefs", "Runs", "Client", "Results", "budget slider", "checkbox"}
     for _ in range(150):
         page.keyboard.press("Tab")
