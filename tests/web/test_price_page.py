@@ -368,8 +368,8 @@ def test_everything_is_reached_by_keyboard(page: Page, example: Serving) -> None
     """Tab leads to every page, the budget, the exports and a row, and keys move them."""
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
-    script = """() => { const e = document.activeElement;
-        return [e.tagName, e.innerText || e.closest('[aria-label]')?.ariaLabel || '', e.className] }"""
+    script = """() => { const e = document.activeElement, named = e.closest('[aria-label]');
+        return [e.tagName, e.innerText || named?.ariaLabel || '', e.className] }"""
     wanted = {"Beliefs", "Runs", "Client", "Results", "budget slider", "checkbox"}
     for _ in range(150):
         page.keyboard.press("Tab")
