@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 HERE = Path(__file__).parent
 ROUNDS, CLIENTS, BROWSERS = 100_000, 1_000_000, 20
+PACE = 0.04  # seconds between rounds of a run that grows
 # What follows the budget: price over value, level over impact, the frontier.
 WATCH = """() => {
     window.drawn = {};
