@@ -22,7 +22,7 @@ def test_the_example_with_pytorch(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert sum(own.joined for own in run.clients.values()) == sum(
         own.heads for own in run.clients.values()
     )
-    said = [r.message for r in caplog.records if ": accuracy " in r.message]  # by the example itself
+    said = [r.message for r in caplog.records if ": accuracy " in r.message]  # by the app
     reached = [float(message.split()[-1]) for message in said]
     assert reached[0] < 0.5
     assert reached[-1] > 0.9
