@@ -178,6 +178,7 @@ def ledgers(browser: Browser, directory: Path) -> list[tuple[str, float, float |
             ) -> None:
                 if not begun:  # the writer has read the ledger, and starts to record
                     begun.append(busy(page, serving))
+                time.sleep(PACE)  # so that the page looks as often, however fast the writer is
 
             large_ledger(url, rounds=ROUNDS, stop_after=done, tell=tell)
             page.wait_for_function(_shows(done))
