@@ -464,7 +464,7 @@ def test_a_forged_export_is_caught_by_receipts(market: tuple[Path, Path]) -> Non
     check_entries(forged)  # nobody could tell
     with pytest.raises(VerificationError, match="has a receipt for round 6"):
         check_entries(forged, receipts=kept(folder, BOB))
-    with pytest.raises(VerificationError, match="cut short or written anew"):
+    with pytest.raises(VerificationError, match="truncated or rewritten"):
         check_entries(entries_of(path)[:-1], receipts=kept(folder, BOB))
 
 

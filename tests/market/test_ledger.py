@@ -526,7 +526,7 @@ def test_a_ledger_cut_short_is_known_by_its_head(tmp_path: Path) -> None:
     path.write_bytes(before)
     ledger = Ledger(str(path))
     ledger.verify()
-    with pytest.raises(LedgerError, match="cut short or written anew"):
+    with pytest.raises(LedgerError, match="truncated or rewritten"):
         ledger.verify(head)
     ledger.close()
 

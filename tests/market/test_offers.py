@@ -210,7 +210,7 @@ def test_offers_that_come_to_nothing_leave_a_trace_and_end(ledger: Ledger) -> No
     offers = [entry for entry in ledger.entries() if entry.content["kind"] == "offer"]
     assert [entry.content["of"][1] for entry in offers] == [1, 2, 3, 4, 5]
     ledger.settle("run")
-    with pytest.raises(LedgerError, match="the run was opened or ended before"):
+    with pytest.raises(LedgerError, match="the run was already opened or ended"):
         offered(ledger, TWO)
     ledger.verify()
 
