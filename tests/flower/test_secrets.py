@@ -109,6 +109,7 @@ def test_the_simulation_on_ray_keeps_the_ledger_out_of_settings(
     tmp_path: Path, secret_url: str, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.setenv("FEDPRICE_LEDGER", secret_url)
+    monkeypatch.chdir(tmp_path)  # where the log of the run is kept
     with Spy() as spy:
         code, out, err = run(
             "flower", "simulate", EXAMPLE, "--ray", "--run-config",
