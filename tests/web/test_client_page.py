@@ -158,7 +158,7 @@ def test_an_export_is_verified_and_a_changed_one_refused(page: Page, shown: Show
     assert figure(box, "balance").inner_text() == figure(page, "balance").inner_text()
     for content, said in (
         (whole.replace(b'"missed":["', b'"missed":["x', 1), "dropped.jsonl does not verify: entry"),
-        (b"".join(whole.splitlines(keepends=True)[:-1]), "the ledger was cut short"),
+        (b"".join(whole.splitlines(keepends=True)[:-1]), "the ledger was truncated"),
         (b"no export\n", "line 1 is not an entry of an exported ledger"),
     ):
         drop(page, "export", content)

@@ -172,7 +172,9 @@ def calibrated(
     reason = why_alpha_does_not_matter(value)
     file = kept.file(".json", what.task.fingerprint, what.source, manner, impact, reason)
     if not file.exists():
-        run_pilots(what, manner, value=value, impact=impact or "updates").write(file, force=True)
+        made = run_pilots(what, manner, value=value, impact=impact or "updates")
+        file.parent.mkdir(parents=True, exist_ok=True)  # another command may have tidied up
+        made.write(file, force=True)
     found = Calibration.read(file)
     return found if impact is None else found.with_impact(impact)
 

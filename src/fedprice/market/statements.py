@@ -296,7 +296,7 @@ def _event(content: dict[str, Any], client: str, books: Books) -> tuple[str, str
     if kind == "open":
         note, before = _offered(books.runs[of[0]], client), books.runs[of[0]].follows
         if before and client in books.runs[before].clients:
-            note += f"; in the period before: {_offered(books.runs[before], client)}"
+            note += f"; in the previous period: {_offered(books.runs[before], client)}"
         return "opened", note
     if client in content["refused"]:
         return "refused", str(content["refused"][client][0])
