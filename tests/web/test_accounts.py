@@ -89,9 +89,9 @@ def test_what_is_refused(small: Small) -> None:
     for content, heads, said in (
         (small.export.replace(b'"missed":["alice"]', b'"missed":[]', 1), (), "does not verify"),
         (b"".join(small.export.splitlines(True)[:-1]), (small.ledger.head().hash,), "truncated"),
-        (b"", (), "there is no entry"),
+        (b"", (), "there is not an entry"),
         (b"\x00\xff" * 50, (), "line 1 is not an entry of an exported ledger"),
-        (b"[" * 100_000, (), "line 1 is no entry"),
+        (b"[" * 100_000, (), "line 1 is not an entry"),
     ):
         with pytest.raises(UnverifiedError, match=said) as found:
             check(content, *heads)
