@@ -33,7 +33,7 @@ def test_metrics_are_kept_in_order_and_replaced(url: str) -> None:
     ]
     assert ledger.metrics("run#2") == [RoundMetrics("run#2", 11, "server", {})]
     assert ledger.metrics("other") == []
-    assert len(ledger.verify().hashes) == 1  # there is not an entry of them
+    assert len(ledger.verify().hashes) == 1  # there is no entry of them
     ledger.close()
 
 

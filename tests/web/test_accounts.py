@@ -89,7 +89,7 @@ def test_what_is_refused(small: Small) -> None:
     for content, heads, said in (
         (small.export.replace(b'"missed":["alice"]', b'"missed":[]', 1), (), "does not verify"),
         (b"".join(small.export.splitlines(True)[:-1]), (small.ledger.head().hash,), "truncated"),
-        (b"", (), "there is not an entry"),
+        (b"", (), "there is no entry"),
         (b"\x00\xff" * 50, (), "line 1 is not an entry of an exported ledger"),
         (b"[" * 100_000, (), "line 1 is not an entry"),
     ):
