@@ -12,8 +12,7 @@ import os
 import re
 import shlex
 import sqlite3
-import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -82,8 +81,6 @@ _POSTGRES_WRITER = sa.text("""
 
 _PASSWORDS = ("password", "sslpassword")  # parameters of a URL
 PRIVATE = 0o600  # permissions of a file with money in it
-LOG = 1000  # pages of SQLite's log after which it is copied into the file, as is usual
-LARGE = 1 << 24  # bytes of a transaction whose log is copied into the file meanwhile
 PAGE = 1 << 13  # bytes: large models are stored faster than with 4 KiB, and small rounds no slower
 
 
@@ -134,7 +131,6 @@ class Database:
         create = create and not read_only
         self._engine, self.name = _engine(url, create, read_only, timeout)
         self._timeout = timeout
-        self._copying: threading.Thread | None = None
         try:
             with self._explained():
                 self._migrate(create)
@@ -144,51 +140,21 @@ class Database:
 
     def close(self) -> None:
         """Close the database."""
-        if self._copying is not None:
-            self._copying.join()
         self._engine.dispose()
 
     @contextmanager
-    def writing(self, size: int = 0) -> Iterator[Connection]:
+    def writing(self) -> Iterator[Connection]:
         """Begin a transaction as the only writer; it is committed if the block raises no error.
 
         An error inside the block, or before it, means that nothing was recorded. Whether a commit
         that failed was recorded is unknown, and the error says so.
-
-        Parameters
-        ----------
-        size
-            About how many bytes will be written. SQLite copies its log into the file at the end of
-            a commit; for a large one it does so in the background.
         """
-        apart = size >= LARGE and self._engine.dialect.name == "sqlite"
         with self._explained(), self._engine.connect() as connection:
             transaction = self._begin(connection)
             if self._engine.dialect.name == "postgresql":
                 connection.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
-            if apart:
-                connection.exec_driver_sql("PRAGMA wal_autocheckpoint = 0")
-            try:
-                yield connection
-                self._commit(connection, transaction)
-            finally:
-                if apart and not connection.invalidated:
-                    connection.exec_driver_sql(f"PRAGMA wal_autocheckpoint = {LOG}")
-        if apart:
-            self._copy_log()
-
-    def _copy_log(self) -> None:
-        """Copy SQLite's log into the file, in a thread; nobody waits for it, and it for nobody."""
-        path = self._engine.url.database
-        if path in (None, "", ":memory:") or (self._copying and self._copying.is_alive()):
-            return
-
-        def copy() -> None:
-            with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as connection:
-                connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
-
-        self._copying = threading.Thread(target=copy, name="fedprice log")
-        self._copying.start()
+            yield connection
+            self._commit(connection, transaction)
 
     def _begin(self, connection: Connection) -> RootTransaction:
         """Begin a transaction that writes."""

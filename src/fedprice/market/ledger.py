@@ -490,8 +490,7 @@ class Ledger:
             else:
                 write_state(connection, run, round_ + 1, state)
 
-        size = sum(array.nbytes for array in (state or {}).values())
-        self._write("round", [run, round_], content, keep, size)
+        self._write("round", [run, round_], content, keep)
 
     def record_metrics(
         self, run: str, round_: int, who: str, metrics: Mapping[str, float | int | list[Any]]
@@ -538,7 +537,6 @@ class Ledger:
         of: list[Any],
         content: dict[str, Any],
         then: Callable[[Connection], None] | None = None,
-        size: int = 0,
     ) -> bool:
         """Write an entry that verifies, in one transaction; return whether it is new.
 
@@ -546,13 +544,13 @@ class Ledger:
         ----------
         kind, of, content
             Its kind, subject and content; writing an identical entry again is a no-op.
-        then, size
-            Further work in the same transaction, and about how many bytes it writes.
+        then
+            Further work in the same transaction.
         """
         content = content | {"kind": kind, "of": of}
         text, title = canonical_text(content), entry_title(content)
         with self._lock:
-            with self._database.writing(size) as connection:
+            with self._database.writing() as connection:
                 found = recorded(connection, [kind, *of])
                 if found is not None:
                     before, at = found
