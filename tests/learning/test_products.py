@@ -1,5 +1,10 @@
 """The products in vector registers are those of numpy, however the classes are split."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -31,3 +36,33 @@ def test_gradients_of_logits(batch: int) -> None:
     expected[:batch, :5] = 0.5 * (powers / powers.sum(axis=0)).T[:batch]
     expected[np.arange(batch), y[rows]] -= 0.5
     assert np.allclose(g, expected, atol=1e-6)
+
+
+SAME = """
+import hashlib
+import numpy as np
+from fedprice.learning import products
+products.REGISTERS = getattr(products, "{name}")
+from fedprice.learning import kernels
+from fedprice.learning.prepared import LANES, aligned
+rng = np.random.default_rng(5)
+x, w, z = aligned(30, 5 * LANES), aligned(26, 5 * LANES), aligned(26, 32)
+x[:], w[:] = rng.normal(size=x.shape), rng.normal(size=w.shape)
+rows, g = rng.integers(0, 30, 24), rng.normal(size=(24, 26)).astype(np.float32)
+kernels.forward(x, rows, w, z, (0,) * 13)
+length = kernels.backward(x, rows, rows, g, w, np.float32(0.1), (0,) * 13)
+print(length, hashlib.sha256(z.tobytes() + w.tobytes()).hexdigest())
+"""
+
+
+def test_wide_and_narrow_registers_give_the_same_bits(tmp_path: Path) -> None:
+    """Processors with registers of 16 and of 8 floats; each runs the other's code here, too."""
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", SAME.format(name=name)],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / name)},
+            check=True, capture_output=True, text=True, timeout=300,
+        ).stdout
+        for name in ("WIDE", "NARROW")
+    }  # fmt: skip
+    assert len(found) == 1

@@ -16,6 +16,7 @@ with few samples, the direct form for large ones.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numba as nb
 import numpy as np
@@ -27,7 +28,9 @@ __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "upd
 
 f4, u8 = np.float32, np.uint64
 # No fastmath: it rounds differently in a process that compiles and in one that loads the cache.
-_compiled = nb.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
+_njit = partial(nb.njit, nogil=True, cache=True, error_model="numpy", boundscheck=False)
+_compiled = _njit()
+_inlined = _njit(inline="always")  # for what is called once: it is not compiled on its own as well
 
 SQUARE = (0,) * SIDE  # a block for matrices whose rows come in any number
 ROWS = 64  # processed at a time
@@ -103,26 +106,28 @@ def backward(x, rows, ahead, g, w, shrink, block):
     length = 0.0
     for f in range(0, x.shape[1], LANES):
         for c in range(0, w.shape[0], len(block)):
-            length += step_block(x, rows, ahead, g, w, c, f, shrink, None, block)
+            length += step_block(x, rows, ahead, g, w, c, f, c, f, shrink, None, block)
     return length
 
 
-@_compiled
+@_inlined
 def gram_step(k, rows, ahead, batch, g, logits, shrink, step, last, wanted, products, block):
     """Like `backward`, but with K and the logits; write K g at the samples of the batch.
 
     Only LANES samples among which there is one of the batch are written, as `wanted` will say:
     writing all of them takes time. Logits that no later step reads stay as they are (`last`).
     """
+    classes = g.shape[1]
     wanted[:] = False
     for b in range(batch):
         wanted[rows[b] // LANES] = True
-    for f in range(0, k.shape[1], LANES):
-        for c in range(0, logits.shape[0], len(block)):
-            if wanted[f // LANES]:
-                step_block(k, rows, ahead, g, logits, c, f, shrink, products, block)
-            elif last[f // LANES] > step:
-                step_block(k, rows, ahead, g, logits, c, f, shrink, None, block)
+    for i in range(wanted.size):
+        for c in range(0, classes, len(block)):
+            f, row = i * LANES, i * classes + c
+            if wanted[i]:
+                step_block(k, rows, ahead, g, logits, c, f, row, 0, shrink, products, block)
+            elif last[i] > step:
+                step_block(k, rows, ahead, g, logits, c, f, row, 0, shrink, None, block)
 
 
 @_compiled
@@ -144,7 +149,7 @@ def draw_rows(start, step, batch, count, rows):
         rows[b] = np.int64(((drawn >> u8(32)) * u8(count)) >> u8(32))
 
 
-@_compiled
+@_inlined
 def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
     """Run the local steps of one client on its model w; write the squared lengths of the steps."""
     padded = (batch + SIDE - 1) // SIDE * SIDE
@@ -161,53 +166,69 @@ def direct_update(x, y, start, classes, steps, batch, scale, shrink, w, lengths,
 
 
 @_compiled
+def aligned_rows(count):
+    """Return rows of LANES zeros, each of which is one cache line."""
+    raw = np.zeros((count + 1) * LANES, f4)
+    skipped = -(raw.ctypes.data // 4) % LANES
+    return raw[skipped : skipped + count * LANES].reshape(count, LANES)
+
+
+@_inlined
 def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
-    """Like `direct_update`, but in the Gram form."""
+    """Like `direct_update`, but in the Gram form.
+
+    Logits are stored class by class for LANES samples after the other: what a block of the step
+    reads and writes is contiguous.
+    """
     padded = (batch + SIDE - 1) // SIDE * SIDE
     z = np.zeros((w.shape[0], (batch + BESIDE - 1) // BESIDE * BESIDE), f4)
     g = np.zeros((padded, w.shape[0]), f4)
     drawn = np.zeros((steps + 1, padded), np.int64)
-    last = np.zeros(k.shape[1] // LANES, np.int64)  # step that draws one of LANES samples
+    groups, wide = k.shape[1] // LANES, w.shape[0]
+    last = np.zeros(groups, np.int64)  # step that draws one of LANES samples
     for step in range(steps):
         draw_rows(start, step, batch, y.size, drawn[step])
         for b in range(batch):
             last[drawn[step, b] // LANES] = step
     count = (y.size + SIDE - 1) // SIDE * SIDE
-    every = np.zeros(count + ROWS, np.int64)
+    every = np.zeros(groups * LANES + ROWS, np.int64)
     for i in range(y.size):
         every[i] = i
     summed = np.zeros((count, w.shape[0]), f4)
-    # An odd number of cache lines per class keeps columns from mapping to the same cache set.
-    logits = np.zeros((w.shape[0], k.shape[1] | LANES), f4)
-    forward(x, every[:count], w, logits, block)
+    logits, products = aligned_rows(groups * wide), aligned_rows(groups * wide)
+    for i in range(groups):
+        own = slice(i * LANES, (i + 1) * LANES)
+        forward(x, every[own], w, logits[i * wide : (i + 1) * wide], block)
     square = 0.0
     if shrink > 0:
         for c in range(classes):
             for f in range(w.shape[1]):
                 square += w[c, f] * w[c, f]
     kept = f4(1)
-    products, wanted = np.zeros_like(logits), np.zeros(k.shape[1] // LANES, np.bool_)
+    wanted = np.zeros(groups, np.bool_)
     for step in range(steps):
         rows, ahead = drawn[step], drawn[step + 1]
-        for c in range(classes):
-            for b in range(batch):
-                z[c, b] = logits[c, rows[b]]
+        for b in range(batch):
+            first, lane = rows[b] // LANES * wide, rows[b] % LANES
+            for c in range(classes):
+                z[c, b] = logits[first + c, lane]
         logit_gradients(z, y, rows, batch, classes, scale, g)
         inner = 0.0
         if shrink > 0:
             for b in range(batch):
+                first, lane = rows[b] // LANES * wide, rows[b] % LANES
                 for c in range(classes):
-                    inner += g[b, c] * logits[c, rows[b]]
+                    inner += g[b, c] * logits[first + c, lane]
             summed *= f4(1) - shrink
             kept *= f4(1) - shrink
         gram_step(k, rows, ahead, batch, g, logits, shrink, step, last, wanted, products, block)
         # ‖Xᵀg + shrink W‖²: K g at the batch gives ‖Xᵀg‖², the logits before it ⟨Xᵀg, W⟩.
         length = 0.0
         for b in range(batch):
-            own = summed[rows[b]]
+            first, lane = rows[b] // LANES * wide, rows[b] % LANES
             for c in range(classes):
-                length += g[b, c] * products[c, rows[b]]
-                own[c] += g[b, c]
+                length += g[b, c] * products[first + c, lane]
+                summed[rows[b], c] += g[b, c]
         if shrink > 0:
             length += shrink * (2 * inner + shrink * square)
             square += length - 2 * (inner + shrink * square)
@@ -236,14 +257,16 @@ def update_clients(
         n = joined[i]
         own_x, own_y = x[offsets[n] : offsets[n + 1]], y[offsets[n] : offsets[n + 1]]
         start = key(seed, 2, round_, n)
-        w[:] = model
+        for c in range(w.shape[0]):  # a slice would add seconds to the compile time
+            for f in range(w.shape[1]):
+                w[c, f] = model[c, f]
         if gram_at[n] < 0:
             direct_update(
                 own_x, own_y, start, classes, steps, batch, scale, shrink, w, lengths, block
             )
         else:
             count = own_y.size
-            wide = (count + LANES - 1) // LANES * LANES
+            wide = (count + LANES - 1) // LANES * LANES | LANES  # as `gram_width` does
             k = gram[gram_at[n] : gram_at[n] + count * wide].reshape(count, wide)
             gram_update(
                 own_x, k, own_y, start, classes, steps, batch, scale, shrink, w, lengths, block
@@ -265,7 +288,9 @@ def gram_matrix(x, k):
         rows[i] = i
     products = np.zeros((x.shape[0], rows.size), f4)
     forward(x, rows, x, products, SQUARE)
-    k[:, : x.shape[0]] = products[:, : x.shape[0]]
+    for i in range(x.shape[0]):
+        for j in range(x.shape[0]):
+            k[i, j] = products[i, j]
 
 
 @_compiled

@@ -64,7 +64,7 @@ def prepared(federation: Federation, seen: int) -> Prepared:
     direct = np.full(sizes.size, 2.0 * seen * features)
     by_gram = GRAM_SLOWER * sizes * (float(seen) + 2.0 * features) + GRAM_FIXED * seen
     use_gram = (by_gram < direct) & (sizes <= GRAM_MOST) & (sizes >= SIDE)
-    wide = up_to(sizes, LANES)
+    wide = gram_width(sizes)
     ends = np.cumsum(np.where(use_gram, sizes * wide, 0))
     gram = aligned(int(ends[-1]))
     gram_at = np.where(use_gram, ends - sizes * wide, -1)
@@ -98,6 +98,14 @@ def class_blocks(num_classes: int) -> tuple[tuple[int, ...], int]:
     blocks = -(-num_classes // WIDEST_BLOCK)
     block = max(-(-num_classes // blocks), SIDE)
     return (0,) * block, blocks * block
+
+
+def gram_width(count: Any) -> Any:
+    """Return the length of the rows of a Gram matrix of so many samples.
+
+    An odd number of cache lines: with an even one, the rows of a batch share few sets of the cache.
+    """
+    return up_to(count, LANES) | LANES
 
 
 def up_to(count: Any, multiple: int) -> Any:

@@ -1,18 +1,22 @@
 """The products of a step of SGD, blocked by hand for vector registers.
 
-They are written as LLVM vectors of 16 floats, because a compiler on its own reaches a third of this
-speed. Lanes run over features, whose count must be a multiple of LANES; arrays are contiguous.
-Rows that are needed next are fetched into the cache while the present ones are multiplied.
+They are written as LLVM vectors, because a compiler on its own reaches a third of this speed. Lanes
+run over features, whose count must be a multiple of LANES; arrays are contiguous. Rows that are
+needed next are fetched into the cache while the present ones are multiplied.
+
+A processor has 32 registers of 16 floats, or 16 registers of 8. Blocks are cut so that their sums
+stay in registers on both; every sum has the same terms in the same order, and so the same bits.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.registry import cpu_target
 from numba.extending import intrinsic
 
 from fedprice.learning.prepared import BESIDE, LANES, SIDE
@@ -23,10 +27,34 @@ if TYPE_CHECKING:
 __all__ = ["dots", "softmax", "step_block"]
 
 
-WIDEST_PART = 5  # classes of a part of `dots`: 20 sums, 5 factors and a row fit in 32 registers
+class Registers(NamedTuple):
+    """How blocks are cut for the vector registers of a processor.
+
+    Attributes
+    ----------
+    lanes
+        Floats in a register.
+    dots_part
+        Classes of a part of `dots`: its SIDE sums per class, a factor for each class and a row fit
+        in the registers, 26 of 32 or 16 of 16.
+    step_part
+        Classes of a part of `step_block`: its sums, a factor and a row of LANES floats each fit in
+        the registers, 16 of 32 or 15 of 16.
+    """
+
+    lanes: int
+    dots_part: int
+    step_part: int
+
+
+WIDE, NARROW = Registers(16, 5, 14), Registers(8, 3, 6)
+_FEATURES = cpu_target.target_context.codegen().magic_tuple()[2]  # that numba compiles for
+REGISTERS = WIDE if "+avx512f" in _FEATURES else NARROW
 
 _INDEX, _PLACE = ir.IntType(64), ir.IntType(32)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
+_FLOATS = ir.FloatType().as_pointer()
+FIRST_LEVEL, SECOND_LEVEL = 3, 2  # caches, as LLVM counts them
 _FUSED = ("contract",)  # a product and a sum may become one instruction
 
 
@@ -38,9 +66,8 @@ def dots(
 
     The classes are taken in parts of about equal size, so that the sums stay in registers.
     """
-    size = block.count
-    parts = -(-size // WIDEST_PART)
-    ends = [size * part // parts for part in range(parts + 1)]
+    registers = REGISTERS
+    parts = _parts(block.count, registers.dots_part)
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, rows, w, z = (_array(context, builder, signature, args, i) for i in (0, 1, 3, 5))
@@ -53,19 +80,28 @@ def dots(
         then = builder.select(builder.icmp_signed("<", then, last), then, last)
         coming = [builder.load(_at(builder, rows.data, then, i)) for i in range(SIDE)]
         coming = [_at(builder, x.data, builder.mul(row, wide)) for row in coming]
-        for start, end in pairwise(ends):
+        for start, end in parts:
             ws = [_row(builder, w, c, j) for j in range(start, end)]
-            sums = [_registers(builder, SIDE) for _ in ws]
-            with cgutils.for_range_slice(builder, _INDEX(0), wide, _INDEX(LANES)) as (f, _):
-                right = [_load(builder, _at(builder, row, f)) for row in ws]
-                if start == 0:
-                    for row in coming:
-                        _prefetch(builder, _at(builder, row, f))
-                for i, row in enumerate(xs):
-                    left = _load(builder, _at(builder, row, f))
-                    for j, factor in enumerate(right):
-                        _add_product(builder, sums[j][i], left, factor)
-            flat = [builder.load(s) for column in sums for s in column]
+            room = cgutils.alloca_once(builder, _VECTOR, size=_INDEX(len(ws) * SIDE))
+            places = [
+                builder.bitcast(_at(builder, room, i), _FLOATS) for i in range(len(ws) * SIDE)
+            ]
+            for lane in range(0, LANES, registers.lanes):
+                sums = [_registers(builder, SIDE, registers.lanes) for _ in ws]
+                with cgutils.for_range_slice(builder, _INDEX(lane), wide, _INDEX(LANES)) as (f, _):
+                    right = [_load(builder, _at(builder, row, f), registers.lanes) for row in ws]
+                    if start == lane == 0:
+                        for row in coming:
+                            _prefetch(builder, _at(builder, row, f))
+                    for i, row in enumerate(xs):
+                        left = _load(builder, _at(builder, row, f), registers.lanes)
+                        for j, factor in enumerate(right):
+                            _add_product(builder, sums[j][i], left, factor)
+                for own, place in zip(chain.from_iterable(sums), places, strict=True):
+                    _store(builder, builder.load(own), _at(builder, place, lane))
+                if registers.lanes < LANES:
+                    _keep_in_memory(builder, room)
+            flat = [_load(builder, place) for place in places]
             for at in range(0, len(flat), LANES):
                 totals = _totals(builder, flat[at : at + LANES])
                 for i in range(0, len(flat[at : at + LANES]), SIDE):
@@ -87,38 +123,43 @@ def step_block(
     w: Any,
     c: Any,
     f: Any,
+    row: Any,
+    place: Any,
     shrink: Any,
     products: Any,
     block: Any,
 ) -> Any:
     """Take a step on LANES features from f of as many classes from c as `block` is long.
 
-    There, w −= d with d = Σ_b g[b] x[rows[b]] + shrink · w. Return ‖d‖². The sum alone is written
-    into `products` unless that is None. The rows `ahead`, at least as many, are fetched.
+    These are in the rows of w from `row`, at `place`. There, w −= d with
+    d = Σ_b g[b] x[rows[b]] + shrink · w. Return ‖d‖². The sum alone is written to the same rows of
+    `products` unless that is None. The rows `ahead`, at least as many, are fetched.
     """
     size = block.count
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         x, rows, ahead, g, w = (_array(context, builder, signature, args, i) for i in range(5))
-        c, f, shrink = args[5:8]
+        c, f, row, place, shrink = args[5:10]
         wide = builder.extract_value(x.shape, 1)
         sums = _registers(builder, size)
-        with cgutils.for_range(builder, builder.extract_value(rows.shape, 0)) as loop:
-            start = builder.mul(builder.load(_at(builder, rows.data, loop.index)), wide)
-            row = _load(builder, _at(builder, x.data, start, f))
-            coming = builder.mul(builder.load(_at(builder, ahead.data, loop.index)), wide)
-            _prefetch(builder, _at(builder, x.data, coming, f))
-            factors = _at(builder, _row(builder, g, loop.index, 0), c)
+        for first, end in _parts(size, REGISTERS.step_part):
+            with cgutils.for_range(builder, builder.extract_value(rows.shape, 0)) as loop:
+                start = builder.mul(builder.load(_at(builder, rows.data, loop.index)), wide)
+                left = _load(builder, _at(builder, x.data, start, f))
+                if first == 0:
+                    coming = builder.mul(builder.load(_at(builder, ahead.data, loop.index)), wide)
+                    _prefetch(builder, _at(builder, x.data, coming, f))
+                    _prefetch(builder, _at(builder, x.data, start, f, LANES), FIRST_LEVEL)
+                factors = _at(builder, _row(builder, g, loop.index, 0), c)
+                for j in range(first, end):
+                    factor = _spread(builder, builder.load(_at(builder, factors, j)))
+                    _add_product(builder, sums[j], factor, left)
+        if not isinstance(signature.args[10], types.NoneType):
+            products = _array(context, builder, signature, args, 10)
             for j in range(size):
-                factor = _spread(builder, builder.load(_at(builder, factors, j)))
-                _add_product(builder, sums[j], factor, row)
-        if not isinstance(signature.args[8], types.NoneType):
-            products = _array(context, builder, signature, args, 8)
-            for j in range(size):
-                _store(
-                    builder, builder.load(sums[j]), _at(builder, _row(builder, products, c, j), f)
-                )
-        places = [_at(builder, _row(builder, w, c, j), f) for j in range(size)]
+                own = _at(builder, _row(builder, products, row, j), place)
+                _store(builder, builder.load(sums[j]), own)
+        places = [_at(builder, _row(builder, w, row, j), place) for j in range(size)]
         with builder.if_then(builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))):
             shrinking = _spread(builder, shrink)
             for j in range(size):
@@ -131,7 +172,8 @@ def step_block(
         only = _totals(builder, [builder.load(length)])
         return builder.extract_element(only, _PLACE(0))
 
-    return types.float32(x, rows, ahead, g, w, c, f, shrink, products, block), build
+    kinds = (x, rows, ahead, g, w, c, f, row, place, shrink, products, block)
+    return types.float32(*kinds), build
 
 
 @intrinsic
@@ -228,12 +270,12 @@ def _store(builder: Any, vector: Any, pointer: Any) -> None:
     builder.store(vector, builder.bitcast(pointer, vector.type.as_pointer()), align=4)
 
 
-def _prefetch(builder: Any, pointer: Any) -> None:
-    """Fetch the cache line of a pointer into the second-level cache."""
+def _prefetch(builder: Any, pointer: Any, level: int = SECOND_LEVEL) -> None:
+    """Fetch the cache line of a pointer into a cache."""
     pointer = builder.bitcast(pointer, ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, _PLACE, _PLACE, _PLACE])
     fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(fetch, [pointer, _PLACE(0), _PLACE(2), _PLACE(1)])
+    builder.call(fetch, [pointer, _PLACE(0), _PLACE(level), _PLACE(1)])
 
 
 def _spread(builder: Any, number: Any, lanes: int = LANES) -> Any:
@@ -250,6 +292,18 @@ def _add_product(builder: Any, register: Any, a: Any, b: Any) -> None:
 def _pick(builder: Any, a: Any, b: Any, places: Sequence[int]) -> Any:
     mask = ir.Constant(ir.VectorType(_PLACE, len(places)), list(places))
     return builder.shuffle_vector(a, b, mask)
+
+
+def _parts(size: int, widest: int) -> list[tuple[int, int]]:
+    """Split a block of classes into parts of about equal size; return their beginnings and ends."""
+    count = -(-size // widest)
+    return list(pairwise(size * part // count for part in range(count + 1)))
+
+
+def _keep_in_memory(builder: Any, pointer: Any) -> None:
+    """Keep what was stored there out of the registers, of which the next loop needs all."""
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type])
+    builder.asm(kind, "", "r,~{memory}", [pointer], side_effect=True)
 
 
 def _totals(builder: Any, vectors: list[Any]) -> Any:
