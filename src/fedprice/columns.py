@@ -15,7 +15,15 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-__all__ = ["ColumnsError", "check_columns", "parse_rename", "renamed", "suggested"]
+__all__ = [
+    "ColumnsError",
+    "check_columns",
+    "parse_rename",
+    "rename_text",
+    "renamed",
+    "renaming_of",
+    "suggested",
+]
 
 # Words in the names of columns that people use for ours.
 _FAMILIAR = {
@@ -43,13 +51,17 @@ class ColumnsError(InputError):
 
     def on_command_line(self) -> str:
         """Return the message with the option that renames the columns, ready to be pasted."""
-        pairs = [_quoted(f"{old}={new}") for old, new in self.rename.items()]
-        return f"{self.text} Try --rename {shlex.quote(','.join(pairs))}"
+        return f"{self.text} Try --rename {shlex.quote(rename_text(self.rename))}"
 
 
 def _quoted(pair: str) -> str:
     """Return a pair as one field of CSV."""
     return '"' + pair.replace('"', '""') + '"' if re.search('[,"]', pair) else pair
+
+
+def rename_text(rename: Mapping[str, str]) -> str:
+    """Return the value of `--rename` that `parse_rename` reads."""
+    return ",".join(_quoted(f"{old}={new}") for old, new in rename.items())
 
 
 def parse_rename(text: str | None) -> dict[str, str]:
@@ -78,6 +90,24 @@ def parse_rename(text: str | None) -> dict[str, str]:
             raise InputError(f"--rename has {old!r} twice; give each column once.")
         found[old] = new
     return found
+
+
+def renaming_of(table: object, text: str | None) -> dict[str, str]:
+    """Return what `--rename` says about a table that may not be given.
+
+    Examples
+    --------
+    >>> renaming_of(None, "hospital=client_id")
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: --rename is for the columns of CLIENTS, and there is no table of...
+    """
+    if table is None and text is not None:
+        raise InputError(
+            "--rename is for the columns of CLIENTS, and there is no table of clients; name it, or "
+            "leave out --rename."
+        )
+    return parse_rename(text)
 
 
 def renamed(

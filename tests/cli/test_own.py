@@ -340,6 +340,19 @@ def test_alarms_go_to_stderr(run: Run) -> None:
     assert "the loss is" in err
 
 
+def test_a_table_under_other_names_trains_the_same(run: Run, home: Path) -> None:
+    calibration().write("c.json")
+    other = COSTS.replace("client_id", "hospital", 1).replace("cost", "cost_eur", 1)
+    Path("other.csv").write_text(other, encoding="utf-8")
+    more = ("--budget", 3, "--calibration", "c.json", "--rounds", 4, "--seeds", 1, "--format=csv")
+    names = "hospital=client_id,cost_eur=cost"
+    code, out, _ = run(
+        "simulate", "own.py:task", "--clients", "other.csv", "--rename", names, *more
+    )  # fmt: skip
+    assert (code, out) == run("simulate", "own.py:task", "--clients", "costs.csv", *more)[:2]
+    assert code == 0
+
+
 CALIBRATE = ["calibrate", "own.py:task"]
 SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"]
 
@@ -385,6 +398,11 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
          "goals knows no norms of gradients"),
         ([*SIMULATE, "--calibration", "c.json", "--impact", "gradients"],
          "goals knows no norms of gradients"),
+        ([*CALIBRATE, "--clients=typo.csv"], "Try --rename costs=cost"),
+        ([*CALIBRATE, "--rename=costs=cost"], "--rename is for the columns of CLIENTS, and there"),
+        (["simulate", "own.py:task", "--clients=typo.csv", "--budget=1"], "--rename costs=cost"),
+        (["study", "own.py:task", "--clients=typo.csv"], "Try --rename costs=cost"),
+        (["study", "own.py:task", "--rename=costs=cost"], "--rename is for the columns of CLIENTS"),
         (["price", "more.csv", "--calibration=c.json"], "more.csv has client 'd', which the"),
         (["price", "less.csv", "--calibration=c.json"], "less.csv lacks clients 'a', 'b' of"),
         (["price", "full.csv", "--calibration=c.json"], "leave out the column 'samples'"),

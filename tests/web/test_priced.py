@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shlex
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from fedprice.errors import FedpriceError
 from fedprice.pricing import SCHEMES
 from fedprice.web.asked import OFFERED, Asked
+from fedprice.web.newest import Newest
 from fedprice.web.post_asked import PostAsked
 from fedprice.web.priced import Priced
 from fedprice.web.served import Served
-from fedprice.web.uploads import clients_of
+from fedprice.web.uploads import assumed_clients_of, clients_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.conftest import Run
 
 TABLE = "client_id,samples,grad_norm,cost,value\na,1,1,40,0\nb,2,1,50,90\n"
 
@@ -60,3 +64,50 @@ def test_the_name_of_a_file_is_no_option_of_a_copied_command() -> None:
             given = [word for word in shlex.split(words) if word.endswith(name)]
             assert len(given) == 2
             assert not any(word.startswith("-") for word in given)
+
+
+HOSPITALS = "hospital,patients,cost_eur\nAnna,1200,4000\nElbe,600,2000\n"
+RENAME = (("hospital", "client_id"), ("patients", "samples"), ("cost_eur", "cost"))
+
+
+def test_a_table_of_three_columns_is_priced_and_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    """The copied command and the copied Python give the prices of the page."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.csv").write_text(HOSPITALS)
+    with pytest.raises(FedpriceError, match="Try --rename hospital=client_id,patients=samples,"):
+        Priced.served(Served(clients=Path("own.csv")))
+    priced = Priced.served(Served(clients=Path("own.csv"), rename=RENAME))
+    assert priced.assumed == ("grad_norm", "value")
+    asked = Asked(budget=3000)
+    levels = priced.outcome(asked).levels
+    words = shlex.split(asked.command("own.csv", None, priced.rename))
+    code, out, err = run(*words[1:], "--format", "json")
+    assert (code, err) == (0, "")
+    assert [row["level"] for row in json.loads(out)["clients"]] == pytest.approx(levels)
+    scope: dict[str, Any] = {}
+    exec(asked.python("own.csv", None, priced.rename, priced.assumed), scope)
+    assert scope["outcome"].levels.tolist() == levels.tolist()
+
+
+def test_a_dropped_table_may_lack_values_and_norms() -> None:
+    clients, assumed = assumed_clients_of("own.csv", b"client_id,samples,cost\na,1,2\nb,3,4\n")
+    assert (assumed, clients.value.tolist()) == (("grad_norm", "value"), [0, 0])
+    with pytest.raises(FedpriceError, match=r"own\.csv: there is no column 'cost'"):
+        assumed_clients_of("own.csv", b"client_id,samples\na,1\n")
+
+
+def test_work_that_waits_is_not_done_at_once() -> None:
+    done = []
+
+    async def short() -> None:
+        done.append(1)
+
+    async def long() -> None:
+        await asyncio.sleep(0)
+
+    Newest(short).at_once()
+    assert done == [1]
+    with pytest.raises(RuntimeError, match="await it instead"):
+        Newest(long).at_once()

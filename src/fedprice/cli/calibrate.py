@@ -22,6 +22,7 @@ from fedprice.cli.what import (
     extras_for,
     find_what,
 )
+from fedprice.columns import renaming_of
 from fedprice.commands.games import read_terms
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
@@ -56,6 +57,7 @@ def calibrate(
             "equal, payments do not depend on α, and the search stops early.",
         ),
     ] = None,
+    rename: options.Rename = None,
     repeats: Annotated[
         int | None,
         typer.Option(
@@ -133,10 +135,11 @@ def calibrate(
         "seed": seed,
         "impact": impact.value,
     }
+    renaming = renaming_of(clients, rename)
     manner = Manner.named(aggregator, server_step)
     found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
     if clients is not None:
-        terms = read_terms(clients, found.task.ids, found.task.samples, found.name)
+        terms = read_terms(clients, found.task.ids, found.task.samples, found.name, rename=renaming)
         settings["value"] = terms.value
     measured = run_pilots(found, manner, **settings)
     delivery.send(

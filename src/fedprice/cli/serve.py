@@ -8,8 +8,10 @@ from typing import Annotated
 
 import typer
 
+from fedprice.cli import options
 from fedprice.cli.console import stderr
 from fedprice.cli.extras import require_extras
+from fedprice.columns import renaming_of
 from fedprice.errors import InputError
 
 __all__ = ["serve"]
@@ -22,6 +24,7 @@ def serve(
             metavar="[CLIENTS]", help="CSV or Parquet to start with; by default an example."
         ),
     ] = None,
+    rename: options.Rename = None,
     ledger: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The ledger whose runs are shown; it is only read."),
@@ -64,13 +67,17 @@ def serve(
             "`--calibration` says how CLIENTS were measured; name them: fedprice serve CLIENTS "
             "--calibration FILE"
         )
+    renaming = renaming_of(clients, rename)
     for file in (clients, calibration):
         if file is not None and not file.is_file():
             raise InputError(f"there is no file {file}.")
     from fedprice.web.app import serve as serve_pages
     from fedprice.web.served import Served
 
-    served = Served(clients=clients, calibration=calibration, ledger=ledger, results=results)
+    served = Served(
+        clients=clients, calibration=calibration, ledger=ledger, results=results,
+        rename=tuple(renaming.items()),
+    )  # fmt: skip
     with suppress(KeyboardInterrupt):  # the usual way to stop it
         serve_pages(
             served, host=host, port=port, names=name or [], token=token, root_path=root_path,

@@ -41,6 +41,7 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
+from fedprice.columns import renaming_of
 from fedprice.commands.feasible import require_feasible
 from fedprice.commands.games import in_order, read_terms
 from fedprice.errors import InputError
@@ -72,6 +73,7 @@ def simulate(
             "level_max. A setup draws its own costs and values.",
         ),
     ] = None,
+    rename: options.Rename = None,
     budget: Annotated[
         float | None, typer.Option(help="Maximum total payment; a setup has its own budget.")
     ] = None,
@@ -133,7 +135,7 @@ def simulate(
     manner.check(schemes)
     found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
     most = LARGEST_WEIGHT if max_weight is None else max_weight
-    terms = _terms(found, what, clients, budget, most)
+    terms = _terms(found, what, clients, renaming_of(clients, rename), budget, most)
     books = None if ledger is None else _open_ledger(ledger, schemes)
     with kept_in(work) as kept:
         values = None if terms is None else terms.clients.value
@@ -263,7 +265,12 @@ def _chosen(books: Ledger, run: str, outcome: Outcome) -> Outcome:
 
 
 def _terms(
-    what: What, name: str, clients: Path | None, budget: float | None, max_weight: float
+    what: What,
+    name: str,
+    clients: Path | None,
+    rename: dict[str, str],
+    budget: float | None,
+    max_weight: float,
 ) -> Game | None:
     """Return the game before anything is measured, or None for a setup that draws its clients.
 
@@ -279,10 +286,8 @@ def _terms(
     if budget is None and what.setup is None:
         raise InputError(f"{name} has no budget of its own: give --budget.")
     task = what.task
-    table = in_order(
-        clients, read_terms(clients, task.ids, task.samples, what.name), task.ids, what.name
-    )
-    table = table.with_max_weight(max_weight)
+    table = read_terms(clients, task.ids, task.samples, what.name, rename=rename)
+    table = in_order(clients, table, task.ids, what.name).with_max_weight(max_weight)
     if budget is None and what.setup is not None:
         budget = what.setup.budget
     return Game(table, bound=Bound(alpha=1, rounds=1), budget=budget)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from fedprice.cli.what import (
     extras_for,
     find_what,
 )
+from fedprice.columns import renaming_of
 from fedprice.commands.games import in_order, read_terms
 from fedprice.errors import InputError
 from fedprice.game import Game
@@ -59,6 +60,7 @@ def study(
             "--cost and --value.",
         ),
     ] = None,
+    rename: options.Rename = None,
     partition: Annotated[
         str | None,
         typer.Option(
@@ -126,12 +128,13 @@ def study(
         ),
     )  # fmt: skip
     table = None if clients is None or counted else Path(clients)
+    renaming = renaming_of(table, rename)
     if table is not None and (cost is not None or value is not None):
         raise InputError("give either --clients FILE, or --cost and --value, one of the two.")
     measured = None
     if calibration is not None:
         measured = read_calibrated(found, calibration, Manner.named(None, "plain"))
-    settings = _prices(found, table, budget, cost, value, rounds, max_weight)
+    settings = _prices(found, table, renaming, budget, cost, value, rounds, max_weight)
     console = stderr()
     done, total = 0, 0
     try:
@@ -176,6 +179,7 @@ def study(
 def _prices(
     found: What,
     table: Path | None,
+    rename: dict[str, str],
     budget: float | None,
     cost: float | None,
     value: float | None,
@@ -186,7 +190,7 @@ def _prices(
     largest = math.inf if max_weight is None else max_weight
     if table is not None:
         task = found.task
-        terms = read_terms(table, task.ids, task.samples, found.name)
+        terms = read_terms(table, task.ids, task.samples, found.name, rename=rename)
         ordered = in_order(table, terms, task.ids, found.name)
 
         def of_table(measured: Calibration) -> Game:

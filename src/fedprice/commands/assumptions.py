@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from fedprice.clients import Clients
     from fedprice.game import Game
 
-__all__ = ["ALPHA_FREE", "ASSUMED", "GIVEN", "Assumptions", "needs_alpha", "refuse_robust"]
+__all__ = [
+    "ALPHA_FREE",
+    "ASSUMED",
+    "GIVEN",
+    "MEANING",
+    "Assumptions",
+    "needs_alpha",
+    "refuse_robust",
+]
 
 ASSUMED = {"value": 0.0, "grad_norm": 1.0}
 # Schemes whose prices α moves through the clients' own interest in the model only.

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import polars as pl
+
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.calibration import Calibration
 
 __all__ = [
+    "assuming",
     "in_order",
     "read_assumed_game",
+    "read_assuming",
     "read_calibration",
     "read_clients",
     "read_game",
@@ -111,7 +115,7 @@ def read_assumed_game(
         clients, bound = _with_norms(terms, calibration), calibration.bound(rounds)
         whence: str | None = "measured"
     else:
-        clients, columns = _read_assuming(path, rename)
+        clients, columns = read_assuming(path, rename)
         if alpha is None and not needs_alpha(clients, scheme):
             whence, alpha = None, 1.0
         else:
@@ -122,12 +126,18 @@ def read_assumed_game(
     return game, Assumptions(columns, whence)
 
 
-def _read_assuming(path: Path, rename: Mapping[str, str]) -> tuple[Clients, tuple[str, ...]]:
+def read_assuming(path: Path, rename: Mapping[str, str]) -> tuple[Clients, tuple[str, ...]]:
     """Return the clients of a file, and which columns were assumed."""
-    frame = read_table(path)
     with _reading(path, rename):
-        clients = Clients.from_frame(frame, rename=rename, assume=ASSUMED)
-    given = [rename.get(name, name) for name in frame.columns]
+        return assuming(read_table(path), rename)
+
+
+def assuming(
+    frame: pl.DataFrame, rename: Mapping[str, str] | None = None
+) -> tuple[Clients, tuple[str, ...]]:
+    """Return the clients of a table, and which columns were assumed."""
+    clients = Clients.from_frame(frame, rename=rename, assume=ASSUMED)
+    given = [(rename or {}).get(name, name) for name in frame.columns]
     return clients, tuple(name for name in missing_columns(given) if name in ASSUMED)
 
 

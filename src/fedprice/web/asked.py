@@ -7,16 +7,29 @@ import shlex
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from fedprice.columns import rename_text
+from fedprice.commands.assumptions import ASSUMED
 from fedprice.errors import InputError
 from fedprice.random_clients import EXAMPLE_ALPHA
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
     from _typeshed import DataclassInstance
 
-__all__ = ["EXAMPLE", "OFFERED", "Asked", "calibrated_terms", "given_in", "plain_path"]
+    Renaming = Sequence[tuple[str, str]]  # columns of a file: the old and the new name
+
+__all__ = [
+    "EXAMPLE",
+    "OFFERED",
+    "Asked",
+    "calibrated_terms",
+    "given_in",
+    "plain_path",
+    "rename_argument",
+    "rename_words",
+]
 
 EXAMPLE = "clients.csv"  # what the example is called in commands
 # The others compute the same prices more slowly, or are what the paper's authors published.
@@ -76,9 +89,10 @@ class Asked:
         own, given = asdict(self), asdict(usual)
         return {name: _text(value) for name, value in own.items() if value != given[name]}
 
-    def command(self, file: str, calibration: str | None = None) -> str:
+    def command(self, file: str, calibration: str | None = None, rename: Renaming = ()) -> str:
         """Return the command that computes the same from a file, with a calibration if given."""
-        parts = ["fedprice", "price", plain_path(file), "--budget", _text(self.budget)]
+        parts = ["fedprice", "price", plain_path(file), *rename_words(rename)]
+        parts += ["--budget", _text(self.budget)]
         parts += ["--alpha", _text(self.alpha)] if calibration is None else []
         parts += ["--calibration", plain_path(calibration)] if calibration is not None else []
         parts += ["--rounds", str(self.rounds)]
@@ -90,21 +104,33 @@ class Asked:
             parts += ["--scheme", self.scheme]
         return shlex.join(parts)
 
-    def python(self, file: str, calibration: str | None = None) -> str:
-        """Return the Python that computes the same from a file, with a calibration if given."""
+    def python(
+        self,
+        file: str,
+        calibration: str | None = None,
+        rename: Renaming = (),
+        assumed: Sequence[str] = (),
+    ) -> str:
+        """Return the Python that computes the same from a file, with a calibration if given.
+
+        `assumed` are the columns that the file lacks.
+        """
         exponent = f", cost_exponent={_text(self.exponent)}" if self.exponent != 2 else ""
         scheme = f", scheme={self.scheme!r}" if self.scheme != "equilibrium" else ""
         if calibration is None:
             floors = f".with_max_weight({_text(self.max_weight)})" if self.max_weight else ""
+            more = rename_argument(rename)
+            if assumed:
+                more += f", assume={ {name: ASSUMED[name] for name in assumed} }"
             made = (
                 "import fedprice as fp\n\n"
-                f"clients = fp.Clients.read({file!r}){floors}\n"
+                f"clients = fp.Clients.read({file!r}{more}){floors}\n"
                 f"bound = fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})\n"
             )
         else:
             weight = _text(self.max_weight) if self.max_weight else 'float("inf")'
             made = (
-                calibrated_terms(file, calibration)
+                calibrated_terms(file, calibration, rename)
                 + 'clients = calibration.clients(cost=terms["cost"], value=terms["value"], '
                 f"max_weight={weight})\n"
                 f"bound = calibration.bound({self.rounds})\n"
@@ -117,16 +143,28 @@ class Asked:
         )
 
 
-def calibrated_terms(file: str, calibration: str) -> str:
+def rename_words(rename: Renaming) -> list[str]:
+    """Return the option that renames columns, if there are any to rename."""
+    return ["--rename", rename_text(dict(rename))] if rename else []
+
+
+def rename_argument(rename: Renaming) -> str:
+    """Return the argument of `fp.Clients.read` that renames columns, after a comma."""
+    return f", rename={dict(rename)!r}" if rename else ""
+
+
+def calibrated_terms(file: str, calibration: str, rename: Renaming = ()) -> str:
     """Return the Python that reads the clients' costs and values, in a calibration's order."""
     kind = "parquet" if file.endswith(".parquet") else "csv"
-    text = ', schema_overrides={"client_id": pl.String}' if kind == "csv" else ""
+    ids = {new: old for old, new in rename}.get("client_id", "client_id")
+    text = f', schema_overrides={{"{ids}": pl.String}}' if kind == "csv" else ""
+    renamed = f".rename({dict(rename)!r})" if rename else ""
     return (
         "import fedprice as fp\n"
         "import polars as pl\n\n"
         f"calibration = fp.Calibration.read({calibration!r})\n"
         'order = pl.DataFrame({"client_id": calibration.ids})\n'
-        f'terms = order.join(pl.read_{kind}({file!r}{text}), on="client_id", '
+        f'terms = order.join(pl.read_{kind}({file!r}{text}){renamed}, on="client_id", '
         'maintain_order="left")\n'
     )
 

@@ -58,6 +58,8 @@ class Believed:
         The beliefs in the file that was dropped, and its name, if there is one.
     calibration, calibration_name
         Where α and the norms come from, if they were measured, and the name of that file.
+    rename
+        Columns of the clients' file that have other names, in pairs of the old and the new one.
     """
 
     clients: Clients
@@ -66,6 +68,7 @@ class Believed:
     file_name: str | None = None
     calibration: Calibration | None = None
     calibration_name: str | None = None
+    rename: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def served(cls, served: Served) -> Self:
@@ -82,16 +85,18 @@ class Believed:
     def _read(cls, served: Served, stamps: object) -> Self:
         del stamps
         assert served.clients is not None
+        name, rename = str(served.clients), served.rename
         measured = read_calibration(served.calibration, None)
         if measured is None or served.calibration is None:
-            return cls(Clients.read(served.clients, types=False), str(served.clients))
+            clients = Clients.read(served.clients, types=False, rename=dict(rename))
+            return cls(clients, name, rename=rename)
         clients, _ = read_clients(
             served.clients, alpha=None, calibration=measured, rounds=1, max_weight=None,
-            types=False,
+            types=False, rename=dict(rename),
         )  # fmt: skip
         return cls(
-            clients, str(served.clients), calibration=measured,
-            calibration_name=str(served.calibration),
+            clients, name, calibration=measured, calibration_name=str(served.calibration),
+            rename=rename,
         )  # fmt: skip
 
     @property

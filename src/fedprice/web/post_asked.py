@@ -14,7 +14,13 @@ from fedprice.beliefs.posting import FORMS, post
 from fedprice.bound import Bound
 from fedprice.errors import InputError, nearest
 from fedprice.random_clients import EXAMPLE_ALPHA
-from fedprice.web.asked import calibrated_terms, given_in, plain_path
+from fedprice.web.asked import (
+    calibrated_terms,
+    given_in,
+    plain_path,
+    rename_argument,
+    rename_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from fedprice.arrays import FloatArray
     from fedprice.beliefs.posted import Posted
     from fedprice.clients import Clients
+    from fedprice.web.asked import Renaming
 
 __all__ = ["BELIEFS_FILE", "BLOCKS", "ROUGH_CELLS", "SOURCES", "PostAsked"]
 
@@ -209,7 +216,11 @@ class PostAsked:
         return self.beliefs in ("lognormal", "ranges", "file")
 
     def command(
-        self, clients: str, beliefs: str = BELIEFS_FILE, calibration: str | None = None
+        self,
+        clients: str,
+        beliefs: str = BELIEFS_FILE,
+        calibration: str | None = None,
+        rename: Renaming = (),
     ) -> str:
         """Return the command that computes the same from a file of clients.
 
@@ -221,8 +232,10 @@ class PostAsked:
             The name of a file of beliefs, where the command line has no option for them.
         calibration
             The name of the calibration with α and the norms, if they were measured.
+        rename
+            Columns of the clients' file that have other names.
         """
-        parts = ["fedprice", "post", plain_path(clients), "--beliefs"]
+        parts = ["fedprice", "post", plain_path(clients), *rename_words(rename), "--beliefs"]
         parts.append(plain_path(beliefs) if self.needs_file() else self.beliefs)
         if self.beliefs == "exponential":
             parts += ["--cost", _text(self.cost)]
@@ -246,6 +259,7 @@ class PostAsked:
         beliefs: str = BELIEFS_FILE,
         calibration: str | None = None,
         known: Sequence[str] = ("cost", "value"),
+        rename: Renaming = (),
     ) -> str:
         """Return the Python that computes the same.
 
@@ -258,13 +272,16 @@ class PostAsked:
         calibration, known
             The name of the calibration with α and the norms, if they were measured, and which of
             cost and value the clients' file then has.
+        rename
+            Columns of that file that have other names.
         """
         types = "" if self.beliefs == "others" else ", types=False"
+        types += rename_argument(rename)
         whom = "fp.population()" if clients is None else f"fp.Clients.read({clients!r}{types})"
         start = "import fedprice as fp\n\n"
         bound = f"fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})"
         if clients is not None and calibration is not None:
-            start = calibrated_terms(clients, calibration)
+            start = calibrated_terms(clients, calibration, rename)
             own = ", ".join(f'{name}=terms["{name}"]' for name in known)
             whom = f"calibration.clients({own})"
             bound = f"calibration.bound({self.rounds})"

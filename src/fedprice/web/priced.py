@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import Bound
-from fedprice.clients import LARGEST_WEIGHT, Clients
-from fedprice.commands.games import read_calibration, read_clients
+from fedprice.clients import LARGEST_WEIGHT
+from fedprice.commands.games import read_assuming, read_calibration, read_clients
 from fedprice.commands.price import price
 from fedprice.game import Game
 from fedprice.pricing import Status, solve
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import IntArray
     from fedprice.calibration import Calibration
+    from fedprice.clients import Clients
     from fedprice.pricing import Outcome
     from fedprice.web.served import Served
 
@@ -49,12 +50,17 @@ class Priced:
         The file that they come from, or None for the example.
     calibration, calibration_name
         Where α and the norms come from, if they were measured, and the name of that file.
+    rename, assumed
+        Columns of the file that have other names, in pairs of the old and the new one, and those
+        that it lacks, for which assumptions stand.
     """
 
     clients: Clients
     name: str | None = None
     calibration: Calibration | None = None
     calibration_name: str | None = None
+    rename: tuple[tuple[str, str], ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @classmethod
     def served(cls, served: Served) -> Self:
@@ -71,13 +77,16 @@ class Priced:
     def _read(cls, served: Served, stamps: object) -> Self:
         del stamps
         assert served.clients is not None
+        name, rename = str(served.clients), served.rename
         measured = read_calibration(served.calibration, None)
         if measured is None or served.calibration is None:
-            return cls(Clients.read(served.clients), str(served.clients))
+            clients, assumed = read_assuming(served.clients, dict(rename))
+            return cls(clients, name, rename=rename, assumed=assumed)
         clients, _ = read_clients(
-            served.clients, alpha=None, calibration=measured, rounds=1, max_weight=math.inf
-        )
-        return cls(clients, str(served.clients), measured, str(served.calibration))
+            served.clients, alpha=None, calibration=measured, rounds=1, max_weight=math.inf,
+            rename=dict(rename),
+        )  # fmt: skip
+        return cls(clients, name, measured, str(served.calibration), rename)
 
     @property
     def usual(self) -> Asked:

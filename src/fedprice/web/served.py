@@ -25,12 +25,15 @@ class Served:
         The URL of a ledger, which need not exist yet.
     results
         A directory that `fedprice reproduce` wrote.
+    rename
+        Columns of the table that have other names, in pairs of the old and the new one.
     """
 
     clients: Path | None = None
     calibration: Path | None = None
     ledger: str | None = None
     results: Path | None = None
+    rename: tuple[tuple[str, str], ...] = ()
 
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
         """Return when the tables were written, and their sizes: whether to read them again."""

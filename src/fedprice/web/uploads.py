@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fedprice.clients import Clients
+from fedprice.commands.games import assuming
 from fedprice.dialects import is_spreadsheet
 from fedprice.errors import InputError
 from fedprice.tables import table_of
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import polars as pl
     from nicegui.events import UploadEventArguments
 
-__all__ = ["LARGEST_UPLOAD", "clients_of", "content_of", "table_in"]
+__all__ = ["LARGEST_UPLOAD", "assumed_clients_of", "clients_of", "content_of", "table_in"]
 
 LARGEST_UPLOAD = 256 * 2**20  # bytes: some three million clients as CSV
 COMMAND_LINE = "Give the file on the command line: fedprice serve FILE"
@@ -95,5 +96,20 @@ def clients_of(name: str, content: bytes, *, types: bool = True) -> Clients:
     table = table_in(name, content)
     try:
         return Clients.from_frame(table, types=types)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from error
+
+
+def assumed_clients_of(name: str, content: bytes) -> tuple[Clients, tuple[str, ...]]:
+    r"""Return the clients in a file's content, and which columns were assumed because it has none.
+
+    Examples
+    --------
+    >>> assumed_clients_of("a.csv", b"client_id,samples,cost\na,1,3")
+    (Clients(num_clients=1), ('grad_norm', 'value'))
+    """
+    table = table_in(name, content)
+    try:
+        return assuming(table)
     except InputError as error:
         raise InputError(f"{name}: {error}") from error

@@ -36,7 +36,7 @@ from fedprice.web.newest import Newest
 from fedprice.web.paged_table import PagedTable, explain_heads
 from fedprice.web.post_asked import BELIEFS_FILE, ROUGH_CELLS, PostAsked
 from fedprice.web.post_controls import PostControls
-from fedprice.web.posted_panel import PAIRS, PostedPanel
+from fedprice.web.posted_panel import PostedPanel
 from fedprice.web.truth_panel import TruthPanel
 from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of, table_in
 
@@ -135,7 +135,7 @@ class BeliefsPage:
         own = self.believed
         beliefs = own.file_name if self.asked.beliefs == "file" else None
         line = self.asked.command(
-            own.name or EXAMPLE, beliefs or BELIEFS_FILE, own.calibration_name
+            own.name or EXAMPLE, beliefs or BELIEFS_FILE, own.calibration_name, own.rename
         )
         return line if own.name else f"fedprice example -o {EXAMPLE}\n{line}"
 
@@ -143,7 +143,7 @@ class BeliefsPage:
         own = self.believed
         known = [name for name in ("cost", "value") if name not in own.clients.unknown]
         return self.asked.python(
-            own.name, own.file_name or BELIEFS_FILE, own.calibration_name, known
+            own.name, own.file_name or BELIEFS_FILE, own.calibration_name, known, own.rename
         )
 
     # The right side: what comes out.
@@ -157,7 +157,7 @@ class BeliefsPage:
         self.working.props("role=status")
 
     def _draw_charts(self) -> None:
-        with ui.element("div").classes(PAIRS):
+        with ui.element("div").classes("fp-pairs"):
             self.believed_charts: dict[str, Chart] = {}
             self.quartiles: dict[str, ui.label] = {}
             for what in ("cost", "value"):

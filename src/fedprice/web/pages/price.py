@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice.commands.assumptions import MEANING
 from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line, number
@@ -44,7 +45,7 @@ from fedprice.web.pricing_charts import (
     price_chart,
 )
 from fedprice.web.schemes_panel import SchemesPanel
-from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of
+from fedprice.web.uploads import LARGEST_UPLOAD, assumed_clients_of, content_of
 from fedprice.words import MONEY, WORDS
 
 if TYPE_CHECKING:
@@ -171,19 +172,21 @@ class PricePage:
             for kind, text in EXPORTS.items():
                 save_button(text, partial(self._export, kind)).mark(f"export {kind}")
             copy_button("copy as command", self._command).mark("command")
-            copy_button("copy as Python", lambda: self.asked.python(*self._files())).mark("python")
+            copy_button("copy as Python", self._python).mark("python")
 
     def _command(self) -> str:
-        line = self.asked.command(*self._files())
-        return line if self.priced.name else f"fedprice example -o {EXAMPLE}\n{line}"
+        own = self.priced
+        line = self.asked.command(own.name or EXAMPLE, own.calibration_name, own.rename)
+        return line if own.name else f"fedprice example -o {EXAMPLE}\n{line}"
 
-    def _files(self) -> tuple[str, str | None]:
-        return self.priced.name or EXAMPLE, self.priced.calibration_name
+    def _python(self) -> str:
+        own = self.priced
+        return self.asked.python(own.name or EXAMPLE, own.calibration_name, own.rename, own.assumed)
 
     # The right side: what comes out.
 
     def _draw_charts(self) -> None:
-        with ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2"):
+        with ui.element("div").classes("fp-pairs"):
             with panel("Price over value", "Each point is a client; click it to select it. Sign "
                        f"threshold: {WORDS['sign threshold']}"):  # fmt: skip
                 self.price_chart = Chart({}, "price over value, one point per client")
@@ -221,7 +224,10 @@ class PricePage:
         except FedpriceError as error:
             self.problem.show(str(error))
             return
-        ui.timer(0, self.refresh, once=True)
+        if len(self.priced.clients) > SOME:
+            ui.timer(0, self.refresh, once=True)
+        else:
+            self.refresh.at_once()
 
     def _dragged(self, budget: float) -> None:
         given = float(f"{budget:.4g}")
@@ -249,8 +255,8 @@ class PricePage:
     async def _dropped(self, event: UploadEventArguments) -> None:
         with explained(self.problem):
             name, content = await content_of(event)
-            clients = await asyncio.to_thread(clients_of, name, content)
-            self._take(Priced(clients, name), name)
+            clients, assumed = await asyncio.to_thread(assumed_clients_of, name, content)
+            self._take(Priced(clients, name, assumed=assumed), name)
         self.dropped.reset()
 
     def _example(self) -> None:
@@ -353,6 +359,7 @@ class PricePage:
         self.whose.set_text(
             f"{priced.name or 'Example'}: {number(count)} clients"
             + (", the paper's Setup 1" if priced.name is None else "")
+            + "".join(f". {name}: {MEANING[name]}" for name in priced.assumed)
         )
         measured = priced.calibration
         self.alpha.set_visibility(measured is None)
