@@ -76,8 +76,9 @@ def build(served: Served) -> FastAPI:
         await results_page(served)
 
     ui.run_with(
-        app, title="fedprice", dark=None, show_welcome_message=False, reconnect_timeout=SILENCE
-    )
+        app, title="fedprice", dark=None, show_welcome_message=False, reconnect_timeout=SILENCE,
+        tailwind=False,  # it compiles styles in the browser; the pages bring their own
+    )  # fmt: skip
     return app
 
 

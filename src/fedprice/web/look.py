@@ -52,14 +52,16 @@ _DARK = {"dark": True, "light": False}
 _NEXT = {None: "dark", True: "light", False: "auto"}
 _ICONS = {None: "brightness_auto", True: "dark_mode", False: "light_mode"}
 
-_STYLE = Path(__file__).with_name("style.css").read_text("utf-8")
+_STYLES = [
+    Path(__file__).with_name(f"{name}.css").read_text("utf-8") for name in ("utilities", "style")
+]
 
 
 @contextmanager
 def frame(current: str) -> Iterator[None]:
     """Draw the frame that all pages share; `current` is the name of this page."""
     ui.page_title(f"{current} · fedprice")
-    ui.add_css(_STYLE)
+    ui.add_css("\n".join(_STYLES))
     ui.colors(primary=COLORS[0], secondary="#5b6675", negative="#b3261e", positive="#00785a")
     stored = context.client.request.cookies.get(DARK_COOKIE, "")
     dark = ui.dark_mode(_DARK.get(stored))
@@ -67,7 +69,7 @@ def frame(current: str) -> Iterator[None]:
         ui.label("fedprice").classes("fp-brand text-lg font-bold mr-2")
         with (
             ui.row()
-            .classes("fp-nav gap-1 no-wrap items-center flex-grow")
+            .classes("fp-nav gap-1 no-wrap items-center grow")
             .props('role=navigation aria-label="Pages"')
         ):
             for name, path in PAGES.items():
@@ -118,9 +120,7 @@ def sides() -> ui.element:
 
     There, elements with the classes `fp-first` and `fp-second` come before all others.
     """
-    return ui.element("div").classes(
-        "fp-sides w-full grid gap-3 grid-cols-1 lg:grid-cols-[300px_1fr]"
-    )
+    return ui.element("div").classes("fp-sides")
 
 
 def measured_line(calibration: Calibration) -> str:

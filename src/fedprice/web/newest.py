@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,3 +35,12 @@ class Newest:
                 await self._work()
         finally:
             self._busy = False
+
+    def at_once(self) -> None:
+        """Run work that never waits before this returns: a browser gets all changes together.
+
+        Otherwise a page would be drawn twice, when a control has moved and when its results follow.
+        """
+        with suppress(StopIteration):
+            self().send(None)
+            raise RuntimeError("this work waits for something; await it instead")

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from fedprice.beliefs.posted import Posted
 
-__all__ = ["PAIRS", "PostedPanel"]
+__all__ = ["PostedPanel"]
 
-PAIRS = "w-full grid gap-3 grid-cols-1 xl:grid-cols-2"
 MOST_SHOWN = 8  # clients whose tariffs are drawn
 
 
@@ -43,7 +42,7 @@ class PostedPanel:
         self._posted: Posted | None = None
         self._legend: list[str] = []  # the clients that it names
         self._charts: dict[str, Chart] = {}
-        with ui.element("div").classes(PAIRS):
+        with ui.element("div").classes("fp-pairs"):
             with panel("Offer over impact", "Each point is a client; click it to draw its tariff."):
                 self._chart("price", "price over impact, one point per client")
             with panel("Level over impact", "The mean over the believed types; lines reach "
@@ -54,7 +53,7 @@ class PostedPanel:
         with panel("Tariffs of some clients", "What each level is paid over the whole run. Click "
                    "clients in the charts or in the table to draw theirs."):  # fmt: skip
             self._names = ui.row().classes("w-full items-center gap-1")
-            with ui.element("div").classes(PAIRS):
+            with ui.element("div").classes("fp-pairs"):
                 self._chart("payment", "payment over level")
                 self._chart("marginal", "price of one more unit of level")
         with panel("") as self._why:
@@ -63,7 +62,7 @@ class PostedPanel:
                 "What each price costs and brings is a curve; a price on its lower hull, where the "
                 "slope is the same for all clients, is the best use of the money.",
             )
-            with ui.element("div").classes(PAIRS):
+            with ui.element("div").classes("fp-pairs"):
                 self._chart("hull", "what the prices of one client cost and bring")
                 self._chart("worth", "what the price minimises")
 

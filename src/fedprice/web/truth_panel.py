@@ -40,7 +40,7 @@ class TruthPanel:
         self._draw()
 
     def _draw(self) -> None:
-        with ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2"):
+        with ui.element("div").classes("fp-pairs"):
             with panel("Who gains by lying", "If prices followed the costs and values that clients "
                        "report: the best lie of each, while the others are honest. Posted tariffs "
                        "leave nothing to gain."):  # fmt: skip

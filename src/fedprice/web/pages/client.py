@@ -61,7 +61,7 @@ def client_page(served: Served, client: str = "") -> None:
 
 def _halves() -> ui.element:
     """Return a grid with one column on a narrow screen, and two on a wide one."""
-    return ui.element("div").classes("w-full grid gap-3 grid-cols-1 xl:grid-cols-2 items-start")
+    return ui.element("div").classes("fp-pairs items-start")
 
 
 def _half() -> ui.element:

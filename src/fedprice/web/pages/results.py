@@ -110,7 +110,7 @@ class _Results:
                 ).tooltip("Draw each seed separately instead of the band.")
                 self.seeds = ui.row().classes("items-center gap-1")
             self.legend = ui.row().classes("w-full items-center gap-x-4 gap-y-0 mt-1")
-            with ui.element("div").classes("grid grid-cols-1 lg:grid-cols-2 gap-4 w-full mt-2"):
+            with ui.element("div").classes("fp-pairs mt-2"):
                 self.charts = {
                     what: Chart({}, f"{what} over simulated time", height="340px")
                     for what in ("loss", "accuracy")
@@ -203,7 +203,7 @@ class _Results:
 
 
 def _folded(table: WrittenTable) -> None:
-    with ui.expansion(table.title).classes("fp-panel w-full !p-0").props("dense-toggle"):
+    with ui.expansion(table.title).classes("fp-panel fp-flush w-full").props("dense-toggle"):
         _table(table)
         if table.note:
             ui.label(table.note).classes("text-sm fp-muted mt-2")

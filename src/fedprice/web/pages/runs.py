@@ -229,7 +229,7 @@ class RunPage(_Live):
                     ("accuracy", "accuracy"),
                 )
             }
-        with ui.element("div").classes("w-full grid gap-3 grid-cols-1 lg:grid-cols-2"):
+        with ui.element("div").classes("fp-pairs"):
             with panel("Paid against the budget"):
                 self.paid = Chart({}, "what was paid, over the rounds", "260px")
             with panel("Who joined", WORDS["drew heads"]):
