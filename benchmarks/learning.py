@@ -46,7 +46,7 @@ WORKLOADS = {
     "B": (784, 10, 14_463, 6),
     "C": (784, 26, 35_155, 10),
 }
-LIMITS = {"A": 10, "B": 10, "C": 6}
+LIMITS = {"A": 26, "B": 13, "C": 8}
 JAX_LIMITS = {"A": 3, "B": 5, "C": 2}
 ROUNDS = {"A": 300, "B": 150, "C": 100}
 FUNCTIONS, BEFORE = 1.05, 0.97  # limits of the function task, and of the comparison with PATH
