@@ -18,6 +18,7 @@ from starlette.formparsers import MultiPartParser
 from fedprice.errors import InputError
 from fedprice.web.api import api
 from fedprice.web.guard import WILDCARDS, Guard, is_loopback, new_token
+from fedprice.web.kept_files import KeptFiles
 from fedprice.web.pages.beliefs import beliefs_page
 from fedprice.web.pages.client import client_page
 from fedprice.web.pages.price import price_page
@@ -120,7 +121,7 @@ def serve(
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     guarded = Guard(
-        build(served), host=host, port=port, names=names, token=token,
+        KeptFiles(build(served)), host=host, port=port, names=names, token=token,
         largest_body=LARGEST_UPLOAD + 2**20,
     )  # fmt: skip
     shown = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
