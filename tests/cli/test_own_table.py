@@ -340,11 +340,14 @@ def test_letters(run: Run, here: Path) -> None:
     text = Path("letters/1-Sankt-Anna.md").read_text("utf-8")
     for part in (
         "# Offer to Sankt Anna",
-        f"You are paid {row['price']:,.2f} EUR for joining all 1,000 rounds",
+        f"{row['price'] / 10:,.2f} EUR for a tenth of the rounds, {row['price']:,.2f} EUR for all "
+        "1,000 of them",
         "join about 1 round in 7: a level of 0.1458, or 146 of 1,000 rounds on average",
         f"The payment is then {row['payment']:,.2f} EUR, from the server to you",
         "Any level from 0 (never) to 1",
         "assumed to be 0 for every client",
+        "What joining costs you rises faster, as cost · q^2",
+        "what a sample teaches",
     ):
         assert part in text
     (command,) = re.findall("```sh\nfedprice (.*)\n```", text)

@@ -15,3 +15,8 @@ def test_a_calibration_goes_with_clients(run: Run, tmp_path: Path) -> None:
     code, out, err = run("serve", "--calibration", tmp_path / "x.json", "--no-browser")
     assert (code, out) == (2, "")
     assert "fedprice serve CLIENTS --calibration FILE" in err
+
+
+def test_a_budget_is_a_number(run: Run) -> None:
+    code, out, err = run("serve", "--budget", "nan")
+    assert (code, out, err) == (2, "", "fedprice: --budget must be a finite number; got nan.\n")

@@ -80,7 +80,10 @@ def test_a_table_of_three_columns_is_priced_and_copied(
         Priced.served(Served(clients=Path("own.csv")))
     priced = Priced.served(Served(clients=Path("own.csv"), rename=RENAME))
     assert priced.assumed == ("grad_norm", "value")
-    asked = Asked(budget=3000)
+    opened = Priced.served(Served(clients=Path("own.csv"), rename=RENAME, budget=3000))
+    asked = opened.usual
+    assert asked.budget == 3000
+    assert priced.usual.budget == 200
     levels = priced.outcome(asked).levels
     words = shlex.split(asked.command("own.csv", None, priced.rename))
     code, out, err = run(*words[1:], "--format", "json")

@@ -110,6 +110,10 @@ def price_screen(
             alpha_known=answer.assumptions.alpha is not None,
         ),
     ]  # fmt: skip
+    count = len(answer.outcome.levels)
+    shown = sum(rows.size for _, rows in extremes(answer.outcome.payments, most_rows))
+    if shown < count:
+        parts.append(Text(f"{shown} of {number(count)} clients are shown; --rows all shows all.\n"))
     if answer.calibration is not None:
         parts.append(_over_alpha(answer.outcome, answer.calibration, answer.ends, most_rows))
     if answer.bands is not None:

@@ -121,7 +121,9 @@ def _respond_to_price(
         from rich.markup import escape
 
         below = (
-            "0; you would join, and pay the server" if joins else "no price; you would stay away"
+            "a price of 0; you would join all the same"
+            if joins
+            else "no price: you would stay away"
         )
         way = "from" if price < 0 else "to"
         whose = f"{client}: " if client else ""
@@ -133,7 +135,11 @@ def _respond_to_price(
                 ("cost", number(answer["cost"])),
                 ("profit", f"{number(answer['profit'])} in money"),
                 *_comparison(answer),
-                ("break even", f"below {number(answer['break_even_price'])} cost exceeds payment"),
+                (
+                    "break even",
+                    f"at a price of {number(answer['break_even_price'])}; below it, "
+                    "joining costs you more than it pays",
+                ),
                 ("you pay below", below),
                 *more,
             ],

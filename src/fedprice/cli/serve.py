@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,9 @@ def serve(
         ),
     ] = None,
     rename: options.Rename = None,
+    budget: Annotated[
+        float | None, typer.Option(help="Budget with which the Price page opens; 200 by default.")
+    ] = None,
     ledger: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The ledger whose runs are shown; it is only read."),
@@ -68,6 +72,8 @@ def serve(
             "--calibration FILE"
         )
     renaming = renaming_of(clients, rename)
+    if budget is not None and not math.isfinite(budget):
+        raise InputError(f"--budget must be a finite number; got {budget}.")
     for file in (clients, calibration):
         if file is not None and not file.is_file():
             raise InputError(f"there is no file {file}.")
@@ -76,7 +82,7 @@ def serve(
 
     served = Served(
         clients=clients, calibration=calibration, ledger=ledger, results=results,
-        rename=tuple(renaming.items()),
+        rename=tuple(renaming.items()), budget=budget,
     )  # fmt: skip
     with suppress(KeyboardInterrupt):  # the usual way to stop it
         serve_pages(

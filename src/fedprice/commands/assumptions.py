@@ -35,7 +35,7 @@ ALPHA_FREE = (
     "equilibrium", "uniform", "weighted", "uniform-published", "weighted-published", "subset"
 )  # fmt: skip
 MEANING = {
-    "value": "assumed to be 0 for every client: pure sellers, who join for money alone",
+    "value": "assumed to be 0 for every client: all of them join for money alone",
     "grad_norm": "assumed to be 1 for every client: all samples teach equally much",
 }
 

@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Letter", "check_letters", "letter", "level_in_words", "write_letters"]
 
+# What a reader who knows no columns and no letters of the theory calls them.
+IN_WORDS = {
+    "α": "noise of training (α)",
+    "τ": "exponent of costs (τ)",
+    "grad_norm": "what a sample teaches",
+    "update_norm": "what a sample teaches",
+    "value": "what a better model is worth",
+}
 LONGEST_NAME = 120  # characters of a client's name in a letter
 LONGEST_FILE = 60  # bytes of a client's name in the name of a file
 OTHER_LEVELS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)  # in what a client may choose instead
@@ -154,20 +162,24 @@ def letter(
 
     verb = "pay" if price < 0 else "are paid"
     direction = "from you to the server" if price < 0 else "from the server to you"
-    half = f"joining half of them would {'cost' if price < 0 else 'pay'} {amount(abs(price) / 2)}"
     offer = (
-        f"You {verb} {amount(abs(price))} for joining all {rounds} rounds, and a share of that for "
-        f"joining a share of them: {half}."
+        f"We expect you to {level_in_words(level)}: a level of {number(level)}, or "
+        f"{number(round(level * game.bound.rounds))} of {rounds} rounds on average. The payment is "
+        f"then {amount(abs(price * level))}, {direction}, for all rounds together. Coins that "
+        "neither side can influence decide which rounds these are."
     )
-    expected = (
-        f"You choose how often you join. We expect you to {level_in_words(level)}: a level of "
-        f"{number(level)}, or {number(round(level * game.bound.rounds))} of {rounds} rounds on "
-        "average. Coins that neither side can influence decide which rounds these are. The payment "
-        f"is then {amount(abs(price * level))}, {direction}, for all rounds together."
+    rate = (
+        f"You choose how often you join, and {verb} in proportion: {amount(abs(price) / 10)} for a "
+        f"tenth of the rounds, {amount(abs(price))} for all {rounds} of them."
     )
+    if price > 0:
+        rate += (
+            f" What joining costs you rises faster, as cost · q^{number(tau)} for a share q of the "
+            "rounds, so that from some level on a further round costs you more than it pays."
+        )
     if level == 0:
-        offer = "You are offered no payment, because the model does not depend on your data."
-        expected = f"We expect you to {level_in_words(level)}."
+        offer = f"We expect you to {level_in_words(level)}."
+        rate = "You are offered no payment, because the model does not depend on your data."
     others = [at for at in OTHER_LEVELS if at < cap and abs(at - level) > APART]
     levels = sorted({0.0, cap, level, *others})
     wants = value * game.impact[n] > 0
@@ -178,7 +190,8 @@ def letter(
         else ""
     )
     shown = [("your cost", f"{amount(cost)} for joining every round"), *_own(outcome, n)]
-    facts = [*shown, *assumptions.facts(game, calibration, currency)]
+    rest = assumptions.facts(game, calibration, currency)
+    facts = [*shown, *((IN_WORDS.get(what, what), text) for what, text in rest)]
     return Letter(
         f"Offer to {name}",
         [
@@ -190,8 +203,8 @@ def letter(
             ),
             ("heading", "The offer"),
             ("text", offer),
-            ("heading", "What we expect you to choose"),
-            ("text", expected),
+            ("heading", "How the payment follows from how often you join"),
+            ("text", rate),
             ("heading", "What you may choose instead"),
             (
                 "text",

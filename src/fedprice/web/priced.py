@@ -53,6 +53,8 @@ class Priced:
     rename, assumed
         Columns of the file that have other names, in pairs of the old and the new one, and those
         that it lacks, for which assumptions stand.
+    budget
+        The budget to start with; by default 200.
     """
 
     clients: Clients
@@ -61,6 +63,7 @@ class Priced:
     calibration_name: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
     assumed: tuple[str, ...] = ()
+    budget: float | None = None
 
     @classmethod
     def served(cls, served: Served) -> Self:
@@ -69,7 +72,7 @@ class Priced:
         All tabs share those of the command line, as long as the files do not change.
         """
         if served.clients is None:
-            return cls(population())
+            return cls(population(), budget=served.budget)
         return cls._read(served, served.stamps())
 
     @classmethod
@@ -81,19 +84,21 @@ class Priced:
         measured = read_calibration(served.calibration, None)
         if measured is None or served.calibration is None:
             clients, assumed = read_assuming(served.clients, dict(rename))
-            return cls(clients, name, rename=rename, assumed=assumed)
+            return cls(clients, name, rename=rename, assumed=assumed, budget=served.budget)
         clients, _ = read_clients(
             served.clients, alpha=None, calibration=measured, rounds=1, max_weight=math.inf,
             rename=dict(rename),
         )  # fmt: skip
-        return cls(clients, name, measured, str(served.calibration), rename)
+        calibration = str(served.calibration)
+        return cls(clients, name, measured, calibration, rename, budget=served.budget)
 
     @property
     def usual(self) -> Asked:
         """The default state of the page."""
         second = "" if len(self.clients) > MANY else Asked.against  # which takes seconds for many
         largest = 0.0 if self.calibration is None else LARGEST_WEIGHT
-        return Asked(max_weight=largest, against=second)
+        usual = Asked(max_weight=largest, against=second)
+        return usual if self.budget is None else replace(usual, budget=self.budget)
 
     def game(self, asked: Asked) -> Game:
         """Return the game for a state of the page."""

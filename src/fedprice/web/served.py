@@ -27,6 +27,8 @@ class Served:
         A directory that `fedprice reproduce` wrote.
     rename
         Columns of the table that have other names, in pairs of the old and the new one.
+    budget
+        The budget with which the Price page opens; by default 200.
     """
 
     clients: Path | None = None
@@ -34,6 +36,7 @@ class Served:
     ledger: str | None = None
     results: Path | None = None
     rename: tuple[tuple[str, str], ...] = ()
+    budget: float | None = None
 
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
         """Return when the tables were written, and their sizes: whether to read them again."""
