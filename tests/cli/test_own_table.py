@@ -365,7 +365,8 @@ def test_a_letter_to_one_who_pays(run: Run) -> None:
     n = int(frame["price"].arg_min() or 0)
     (path,) = Path("l").glob(f"{n + 1:02}-*.md")
     text = path.read_text("utf-8")
-    assert f"You pay {-frame['price'][n]:,.2f} for joining all" in text
+    assert f"and pay in proportion: {-frame['price'][n] / 10:,.2f} for a tenth" in text
+    assert "rises faster" not in text
     assert "from you to the server" in text
     (command,) = re.findall("```sh\nfedprice (.*)\n```", text)
     answer = json.loads(run(*shlex.split(command), "--format", "json")[1])["response"]
