@@ -56,7 +56,7 @@ class ColumnsError(InputError):
 
 def _quoted(pair: str) -> str:
     """Return a pair as one field of CSV."""
-    return '"' + pair.replace('"', '""') + '"' if re.search('[,"]', pair) else pair
+    return '"' + pair.replace('"', '""') + '"' if re.search('[,"\\r\\n]', pair) else pair
 
 
 def rename_text(rename: Mapping[str, str]) -> str:
@@ -79,7 +79,11 @@ def parse_rename(text: str | None) -> dict[str, str]:
     found: dict[str, str] = {}
     if text is None:
         return found
-    for pair in next(csv.reader([text]), None) or [""]:
+    try:
+        pairs = next(csv.reader([text]), None) or [""]
+    except csv.Error:  # a line break outside quotes
+        pairs = [""]
+    for pair in pairs:
         old, mark, new = pair.rpartition("=")
         if not (old and mark and new):
             raise InputError(

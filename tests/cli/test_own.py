@@ -402,6 +402,8 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         ([*CALIBRATE, "--rename=costs=cost"], "--rename is for the columns of CLIENTS, and there"),
         (["simulate", "own.py:task", "--clients=typo.csv", "--budget=1"], "--rename costs=cost"),
         (["study", "own.py:task", "--clients=typo.csv"], "Try --rename costs=cost"),
+        ([*CALIBRATE, "--clients=full.csv", "--rename=samples=samples"],
+         "leave out the column 'samples'"),
         (["study", "own.py:task", "--rename=costs=cost"], "--rename is for the columns of CLIENTS"),
         (["price", "more.csv", "--calibration=c.json"], "more.csv has client 'd', which the"),
         (["price", "less.csv", "--calibration=c.json"], "less.csv lacks clients 'a', 'b' of"),

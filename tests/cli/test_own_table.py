@@ -85,6 +85,7 @@ def test_columns_that_nobody_needs_are_named(run: Run) -> None:
     [
         ("x", "--rename must be OLD=NEW,OLD=NEW, such as"),
         ("", "--rename must be OLD=NEW,OLD=NEW, such as"),
+        ("a\nb=cost", "--rename must be OLD=NEW,OLD=NEW, such as"),
         ("=cost", "--rename must be OLD=NEW,OLD=NEW, such as"),
         ("hospital=", "--rename must be OLD=NEW,OLD=NEW, such as"),
         ("hospital=cost,hospital=value", "--rename has 'hospital' twice"),

@@ -307,7 +307,7 @@ def test_a_calibration_is_posted_with_as_the_command_does(
     prices = dict(zip(posted.clients.ids, posted.prices, strict=True))
     assert shown == pytest.approx(prices, rel=1e-9)
     names: dict[str, Any] = {}
-    exec(asked.python("terms.csv", calibration="calibration.json", known=columns), names)
+    exec(asked.python("terms.csv", calibration="calibration.json"), names)
     again = names["posted"]
     assert dict(zip(again.clients.ids, again.prices, strict=True)) == pytest.approx(
         prices, rel=1e-9

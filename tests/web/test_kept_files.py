@@ -7,38 +7,41 @@ from typing import Any
 
 import pytest
 
-from fedprice.web.kept_files import MOST, KeptFiles
-
-FOREVER = (b"cache-control", b"public, immutable")
+from fedprice.web.app import build
+from fedprice.web.kept_files import MADE, MOST, PLACE, KeptFiles
+from fedprice.web.served import Served
 
 
 class Files:
     """An ASGI app that counts what it is asked for."""
 
-    def __init__(self, status: int = 200, header: tuple[bytes, bytes] = FOREVER) -> None:
-        self.status, self.header, self.asked = status, header, 0
+    def __init__(self, status: int = 200, body: bytes = b"", whole: bool = True) -> None:
+        self.status, self.body, self.whole, self.asked = status, body, whole, 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         self.asked += 1
-        start = {"type": "http.response.start", "status": self.status, "headers": [self.header]}
-        await send(start)
+        await send({"type": "http.response.start", "status": self.status, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
-        await send({"type": "http.response.body", "body": scope["path"].encode()})
+        if self.whole:
+            body = self.body or scope["path"].encode()
+            await send({"type": "http.response.body", "body": body})
 
 
-def get(app: KeptFiles, path: str, query: bytes = b"", **headers: bytes) -> bytes:
+def get(
+    app: KeptFiles, path: str, query: bytes = b"", *headers: tuple[bytes, bytes], root: str = ""
+) -> bytes:
     """Return the body of an answer."""
-    given = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
-    scope = {"type": "http", "method": "GET", "path": path, "query_string": query}
+    scope = {"type": "http", "method": "GET", "path": root + path, "query_string": query}
+    scope |= {"root_path": root, "http_version": "1.1", "scheme": "http"}
     body: list[bytes] = []
 
     async def send(message: Any) -> None:
         body.append(message.get("body", b""))
 
     async def receive() -> Any:
-        raise AssertionError
+        return {"type": "http.request"}
 
-    asyncio.run(app(scope | {"headers": given}, receive, send))
+    asyncio.run(app(scope | {"headers": list(headers)}, receive, send))
     return b"".join(body)
 
 
@@ -46,45 +49,74 @@ def test_a_file_is_read_once_for_each_encoding() -> None:
     files = Files()
     app = KeptFiles(files)
     for _ in range(3):
-        assert get(app, "/_nicegui/3/a.js") == b"half/_nicegui/3/a.js"
+        assert get(app, f"{PLACE}a.js") == f"half{PLACE}a.js".encode()
     assert files.asked == 1
-    get(app, "/_nicegui/3/a.js", accept_encoding=b"gzip, br")
+    get(app, f"{PLACE}a.js", b"", (b"accept-encoding", b"gzip, br"))
     assert files.asked == 2
-    assert get(app, "/_nicegui/3/b.js") == b"half/_nicegui/3/b.js"
+    assert get(app, f"{PLACE}b.js") == f"half{PLACE}b.js".encode()
+
+
+def test_the_first_of_two_headers_counts_as_it_does_for_the_app() -> None:
+    files = Files()
+    app = KeptFiles(files)
+    two = ((b"accept-encoding", b"gzip"), (b"accept-encoding", b"identity"))
+    get(app, f"{PLACE}a.js", b"", *two)
+    get(app, f"{PLACE}a.js")
+    assert files.asked == 2, "what may be compressed is not sent to who did not ask for it"
 
 
 @pytest.mark.parametrize(
     ("path", "query", "headers"),
     [
-        ("/", b"", {}),
-        ("/api/runs", b"", {}),
-        ("/_nicegui/3/a.js", b"x=1", {}),
-        ("/_nicegui/3/a.js", b"", {"range": b"bytes=0-1"}),
-        ("/_nicegui/3/a.js", b"", {"if_none_match": b"tag"}),
+        ("/", b"", ()),
+        ("/api/runs", b"", ()),
+        (f"/other{PLACE}a.js", b"", ()),
+        (f"{MADE}a.css", b"", ()),
+        (f"{PLACE}a.js", b"x=1", ()),
+        (f"{PLACE}a.js", b"", ((b"range", b"bytes=0-1"),)),
+        (f"{PLACE}a.js", b"", ((b"if-none-match", b"tag"),)),
+        (f"{PLACE}static//a.js", b"", ()),
     ],
 )
 def test_pages_and_parts_of_files_are_not_kept(
-    path: str, query: bytes, headers: dict[str, bytes]
+    path: str, query: bytes, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
     files = Files()
     app = KeptFiles(files)
     for _ in range(2):
-        get(app, path, query, **headers)
+        get(app, path, query, *headers)
     assert files.asked == 2
 
 
-@pytest.mark.parametrize("files", [Files(404), Files(206), Files(header=(b"x", b"y"))])
-def test_answers_that_may_change_are_not_kept(files: Files) -> None:
+@pytest.mark.parametrize("files", [Files(404), Files(206), Files(whole=False)])
+def test_other_answers_are_not_kept(files: Files) -> None:
     app = KeptFiles(files)
     for _ in range(2):
-        get(app, "/_nicegui/3/a.js")
+        get(app, f"{PLACE}a.js")
     assert files.asked == 2
 
 
-def test_other_spellings_of_a_path_do_not_fill_the_memory() -> None:
-    files = Files()
+def test_what_is_kept_is_limited() -> None:
+    files = Files(body=bytes(MOST // 8))
     app = KeptFiles(files)
     for turn in range(2):
-        for number in range(MOST + 5):
-            get(app, f"/_nicegui/{'./' * number}a.js")
-        assert files.asked == MOST + 5 + 5 * turn
+        for number in range(10):
+            get(app, f"{PLACE}{number}.js")
+        assert files.asked == 10 + 3 * turn
+
+
+def test_real_files_are_kept_below_any_path() -> None:
+    """The files of NiceGUI itself, with a proxy's path and without."""
+    inner = build(Served())
+    asked = []
+
+    async def counted(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+        await inner(scope, receive, send)
+
+    for root in ("", "/fedprice"):
+        app, before = KeptFiles(counted), len(asked)
+        first = get(app, f"{PLACE}static/nicegui.css", root=root)
+        assert len(first) > 1000
+        assert get(app, f"{PLACE}static/nicegui.css", root=root) == first
+        assert len(asked) == before + 1

@@ -8,16 +8,19 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from fedprice.errors import FedpriceError
 from fedprice.pricing import SCHEMES
 from fedprice.web.asked import OFFERED, Asked
+from fedprice.web.believed import Believed
 from fedprice.web.newest import Newest
 from fedprice.web.post_asked import PostAsked
 from fedprice.web.priced import Priced
 from fedprice.web.served import Served
 from fedprice.web.uploads import assumed_clients_of, clients_of
+from tests.cli.test_own import calibration
 
 if TYPE_CHECKING:
     from tests.conftest import Run
@@ -92,6 +95,56 @@ def test_a_table_of_three_columns_is_priced_and_copied(
     scope: dict[str, Any] = {}
     exec(asked.python("own.csv", None, priced.rename, priced.assumed), scope)
     assert scope["outcome"].levels.tolist() == levels.tolist()
+
+
+ODD = "Name d'Klinik"  # as spreadsheets may head a column
+
+
+@pytest.mark.parametrize("columns", [("cost", "value"), ("cost",)])
+def test_a_calibrated_table_is_copied_with_its_caps_and_odd_names(
+    columns: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    calibration().write("c.json")
+    every = {"cost": [50.0, 30.0, 40.0], "value": [9.0, 0.0, 90.0]}
+    table = pl.DataFrame(
+        {ODD: ["c", "a", "b"], "level_max": [1.0, 0.3, 1.0]}
+        | {name: every[name] for name in columns}
+    )
+    table.write_csv("own.csv", separator=";")
+    served = Served(
+        clients=Path("own.csv"), calibration=Path("c.json"), rename=((ODD, "client_id"),), budget=60
+    )
+    priced = Priced.served(served)
+    assert priced.assumed == tuple(name for name in ("value",) if name not in columns)
+    asked = priced.usual
+    outcome = priced.outcome(asked)
+    levels = dict(zip(outcome.game.clients.ids, outcome.levels, strict=True))
+    assert max(levels["a"] - 0.3, 0) == 0
+    words = shlex.split(asked.command("own.csv", "c.json", priced.rename))
+    code, out, err = run(*words[1:], "--format", "json")
+    assert (code, err) == (0, "")
+    shown = {row["client_id"]: row["level"] for row in json.loads(out)["clients"]}
+    assert shown == pytest.approx(levels, rel=1e-9)
+    scope: dict[str, Any] = {}
+    exec(asked.python("own.csv", "c.json", priced.rename, priced.assumed), scope)
+    again = scope["outcome"]
+    copied = dict(zip(again.game.clients.ids, again.levels, strict=True))
+    assert copied == pytest.approx(levels, rel=1e-9)
+
+
+def test_the_beliefs_page_takes_other_names(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(TABLE.replace("client_id", "hospital"))
+    with pytest.raises(FedpriceError, match="Try --rename hospital=client_id"):
+        Believed.served(Served(clients=path))
+    rename = (("hospital", "client_id"),)
+    own = Believed.served(Served(clients=path, rename=rename))
+    assert own.clients.ids.tolist() == ["a", "b"]
+    text = PostAsked(beliefs="others").python(str(path), rename=own.rename)
+    scope: dict[str, Any] = {}
+    exec(text.partition("posted = ")[0], scope)
+    assert scope["clients"].ids.tolist() == ["a", "b"]
 
 
 def test_a_dropped_table_may_lack_values_and_norms() -> None:

@@ -58,8 +58,7 @@ Rename = Annotated[
     str | None,
     typer.Option(
         metavar="OLD=NEW,…",
-        help="Columns of CLIENTS that have other names, such as "
-        "hospital=client_id,patients=samples.",
+        help="Columns of CLIENTS that have other names, such as hospital=client_id,cost_eur=cost.",
     ),
 ]
 Budget = Annotated[float, typer.Option(help="Maximum total payment; may be negative.")]

@@ -35,6 +35,7 @@ __all__ = [
     "read_clients",
     "read_game",
     "read_losses",
+    "read_measured_assuming",
     "read_terms",
 ]
 
@@ -108,11 +109,8 @@ def read_assumed_game(
     α need not be given where no price depends on it.
     """
     if calibration is not None:
-        terms = _measured_terms(path, calibration, types=False, rename=rename)
-        columns = tuple(name for name in terms.unknown if name == "value")
-        if columns:
-            terms = replace(terms, value=np.zeros(len(terms)))
-        clients, bound = _with_norms(terms, calibration), calibration.bound(rounds)
+        clients, columns = read_measured_assuming(path, calibration, rename)
+        bound = calibration.bound(rounds)
         whence: str | None = "measured"
     else:
         clients, columns = read_assuming(path, rename)
@@ -130,6 +128,17 @@ def read_assuming(path: Path, rename: Mapping[str, str]) -> tuple[Clients, tuple
     """Return the clients of a file, and which columns were assumed."""
     with _reading(path, rename):
         return assuming(read_table(path), rename)
+
+
+def read_measured_assuming(
+    path: Path, calibration: Calibration, rename: Mapping[str, str]
+) -> tuple[Clients, tuple[str, ...]]:
+    """Return the clients of a file with measured norms, and which columns were assumed."""
+    terms = _measured_terms(path, calibration, types=False, rename=rename)
+    columns = tuple(name for name in terms.unknown if name == "value")
+    if columns:
+        terms = replace(terms, value=np.zeros(len(terms)))
+    return _with_norms(terms, calibration), columns
 
 
 def assuming(
@@ -238,6 +247,9 @@ def read_terms(
     import polars as pl
 
     with _reading(path, rename):
+        for old, new in (rename or {}).items():
+            if new in MEASURED:
+                raise InputError(f"leave out the column {old!r}; samples and norms are measured.")
         frame = renamed(read_table(path), rename, OWN)
         for name in frame.columns:
             if name in MEASURED:

@@ -24,7 +24,7 @@ __all__ = [
     "EXAMPLE",
     "OFFERED",
     "Asked",
-    "calibrated_terms",
+    "calibrated_clients",
     "given_in",
     "plain_path",
     "rename_argument",
@@ -128,13 +128,9 @@ class Asked:
                 f"bound = fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})\n"
             )
         else:
-            weight = _text(self.max_weight) if self.max_weight else 'float("inf")'
-            made = (
-                calibrated_terms(file, calibration, rename)
-                + 'clients = calibration.clients(cost=terms["cost"], value=terms["value"], '
-                f"max_weight={weight})\n"
-                f"bound = calibration.bound({self.rounds})\n"
-            )
+            weight = self.max_weight or math.inf
+            made = calibrated_clients(file, calibration, weight, rename, assumed=assumed)
+            made += f"bound = calibration.bound({self.rounds})\n"
         return (
             f"{made}"
             f"game = fp.Game(clients, bound=bound, budget={_text(self.budget)}{exponent})\n"
@@ -153,19 +149,31 @@ def rename_argument(rename: Renaming) -> str:
     return f", rename={dict(rename)!r}" if rename else ""
 
 
-def calibrated_terms(file: str, calibration: str, rename: Renaming = ()) -> str:
-    """Return the Python that reads the clients' costs and values, in a calibration's order."""
-    kind = "parquet" if file.endswith(".parquet") else "csv"
-    ids = {new: old for old, new in rename}.get("client_id", "client_id")
-    text = f', schema_overrides={{"{ids}": pl.String}}' if kind == "csv" else ""
+def calibrated_clients(
+    file: str,
+    calibration: str,
+    max_weight: float,
+    rename: Renaming = (),
+    *,
+    types: bool = True,
+    assumed: Sequence[str] = (),
+) -> str:
+    """Return the Python that makes clients of a file and of a calibration, in its order."""
     renamed = f".rename({dict(rename)!r})" if rename else ""
+    assume = {"grad_norm": 1.0} | {name: ASSUMED[name] for name in assumed}
+    known = "" if types else "types=False, "
+    floors = f".with_max_weight({_text(max_weight)})" if max_weight < math.inf else ""
     return (
         "import fedprice as fp\n"
-        "import polars as pl\n\n"
+        "import polars as pl\n"
+        "from fedprice.tables import read_table\n\n"
         f"calibration = fp.Calibration.read({calibration!r})\n"
-        'order = pl.DataFrame({"client_id": calibration.ids})\n'
-        f'terms = order.join(pl.read_{kind}({file!r}{text}){renamed}, on="client_id", '
-        'maintain_order="left")\n'
+        f"table = read_table({file!r}){renamed}\n"
+        'table = table.with_columns(pl.col("client_id").cast(pl.String))\n'
+        'order = pl.DataFrame({"client_id": calibration.ids, "samples": calibration.samples})\n'
+        'table = order.join(table, on="client_id", maintain_order="left")\n'
+        f"clients = fp.Clients.from_frame(table, {known}assume={assume!r})\n"
+        f"clients = clients.with_norms(calibration.fit.norm, calibration.norms){floors}\n"
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from fedprice.beliefs.beliefs import CELLS
 from fedprice.beliefs.lies import manipulability
 from fedprice.beliefs.refusals import refusals
-from fedprice.clients import Clients
 from fedprice.commands.games import read_calibration, read_clients
 from fedprice.errors import InputError, precision_error
 from fedprice.game import Game
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from fedprice.beliefs.posted import Posted
     from fedprice.beliefs.refusals import Refusals
     from fedprice.calibration import Calibration
+    from fedprice.clients import Clients
     from fedprice.pricing import Outcome
     from fedprice.web.served import Served
 
@@ -88,7 +88,10 @@ class Believed:
         name, rename = str(served.clients), served.rename
         measured = read_calibration(served.calibration, None)
         if measured is None or served.calibration is None:
-            clients = Clients.read(served.clients, types=False, rename=dict(rename))
+            clients, _ = read_clients(
+                served.clients, alpha=1.0, calibration=None, rounds=1, max_weight=None,
+                types=False, rename=dict(rename),
+            )  # fmt: skip
             return cls(clients, name, rename=rename)
         clients, _ = read_clients(
             served.clients, alpha=None, calibration=measured, rounds=1, max_weight=None,

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from nicegui import __version__
+from starlette.datastructures import Headers
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["KeptFiles"]
 
-PLACE = "/_nicegui/"  # where NiceGUI serves its own files
-MOST = 200  # files; a path can be spelled in many ways
-PARTIAL = {b"range", b"if-none-match", b"if-modified-since"}  # headers of requests for less
+PLACE = f"/_nicegui/{__version__}/"  # where NiceGUI serves its own files
+MADE = f"{PLACE}dynamic_resources/"  # what it makes while it runs
+MOST = 32 * 2**20  # bytes; all files of the pages take 10 MB, plain and compressed
+PARTIAL = ("range", "if-none-match", "if-modified-since")  # headers of requests for less
 
 
 class KeptFiles:
-    """Keeps the answers for files that may be cached forever.
+    """Keeps whole answers for files that never change.
 
     Parameters
     ----------
@@ -28,32 +32,41 @@ class KeptFiles:
     """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self.app = app
         self._kept: dict[tuple[str, bool], list[Message]] = {}  # by path, and whether compressed
+        self._size = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, from memory if possible."""
-        is_file = scope["type"] == "http" and scope["method"] == "GET" and PLACE in scope["path"]
-        if not is_file or scope["query_string"] or PARTIAL & dict(scope["headers"]).keys():
-            await self._app(scope, receive, send)
+        if not _is_for_file(scope):
+            await self.app(scope, receive, send)
             return
-        key = scope["path"], b"gzip" in dict(scope["headers"]).get(b"accept-encoding", b"")
+        accepted = Headers(scope=scope).get("accept-encoding", "")
+        key = scope["path"], "gzip" in accepted
+        if key in self._kept:
+            for message in self._kept[key]:
+                await send(message)
+            return
         sent: list[Message] = []
 
         async def keep(message: Message) -> None:
             sent.append(message)
             await send(message)
 
-        if key in self._kept:
-            for message in self._kept[key]:
-                await send(message)
-            return
-        await self._app(scope, receive, keep)
-        if sent and _is_lasting(sent[0]) and len(self._kept) < MOST:
+        await self.app(scope, receive, keep)
+        size = sum(len(message.get("body", b"")) for message in sent)
+        whole = sent and sent[0].get("status") == 200 and not sent[-1].get("more_body")
+        if whole and key not in self._kept and self._size + size <= MOST:
             self._kept[key] = sent
+            self._size += size
 
 
-def _is_lasting(start: Message) -> bool:
-    """Return whether an answer is a whole file that never changes."""
-    headers = dict(start.get("headers", ()))
-    return start.get("status") == 200 and b"immutable" in headers.get(b"cache-control", b"")
+def _is_for_file(scope: Scope) -> bool:
+    """Return whether a request is for a whole file that comes with NiceGUI, plainly spelled."""
+    if scope["type"] != "http" or scope["method"] != "GET" or scope["query_string"]:
+        return False
+    path = scope["path"].removeprefix(scope.get("root_path", ""))
+    if not path.startswith(PLACE) or path.startswith(MADE) or "//" in path:
+        return False
+    headers = Headers(scope=scope)
+    return not any(name in headers for name in PARTIAL)

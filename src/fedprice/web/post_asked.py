@@ -12,10 +12,11 @@ from fedprice.beliefs.beliefs import CELLS, Beliefs, Types
 from fedprice.beliefs.others import post_from_others
 from fedprice.beliefs.posting import FORMS, post
 from fedprice.bound import Bound
+from fedprice.clients import LARGEST_WEIGHT
 from fedprice.errors import InputError, nearest
 from fedprice.random_clients import EXAMPLE_ALPHA
 from fedprice.web.asked import (
-    calibrated_terms,
+    calibrated_clients,
     given_in,
     plain_path,
     rename_argument,
@@ -23,7 +24,7 @@ from fedprice.web.asked import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Self
 
     from fedprice.arrays import FloatArray
@@ -258,7 +259,6 @@ class PostAsked:
         clients: str | None,
         beliefs: str = BELIEFS_FILE,
         calibration: str | None = None,
-        known: Sequence[str] = ("cost", "value"),
         rename: Renaming = (),
     ) -> str:
         """Return the Python that computes the same.
@@ -269,36 +269,34 @@ class PostAsked:
             The name of the clients' file; None for the example.
         beliefs
             The name of the file of beliefs, if one was dropped.
-        calibration, known
-            The name of the calibration with α and the norms, if they were measured, and which of
-            cost and value the clients' file then has.
+        calibration
+            The name of the calibration with α and the norms, if they were measured.
         rename
-            Columns of that file that have other names.
+            Columns of the clients' file that have other names.
         """
-        types = "" if self.beliefs == "others" else ", types=False"
-        types += rename_argument(rename)
-        whom = "fp.population()" if clients is None else f"fp.Clients.read({clients!r}{types})"
-        start = "import fedprice as fp\n\n"
+        types = self.beliefs == "others"
         bound = f"fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})"
-        if clients is not None and calibration is not None:
-            start = calibrated_terms(clients, calibration, rename)
-            own = ", ".join(f'{name}=terms["{name}"]' for name in known)
-            whom = f"calibration.clients({own})"
+        if clients is None:
+            made = "import fedprice as fp\n\nclients = fp.population()\n"
+        elif calibration is None:
+            more = ("" if types else ", types=False") + rename_argument(rename)
+            made = f"import fedprice as fp\n\nclients = fp.Clients.read({clients!r}{more})\n"
+        else:
+            made = calibrated_clients(clients, calibration, LARGEST_WEIGHT, rename, types=types)
             bound = f"calibration.bound({self.rounds})"
-        more = [f"bound={bound}"]
-        more.append(f"budget={_text(self.budget)}")
+        given = [f"bound={bound}", f"budget={_text(self.budget)}"]
         if self.form != "price":
-            more.append(f"form={self.form!r}")
+            given.append(f"form={self.form!r}")
         if self.exponent != 2:
-            more.append(f"cost_exponent={_text(self.exponent)}")
-        more += [f"{name}={_text(value)}" for name, value in self._how().items()]
-        lines = [f"{start}clients = {whom}"]
+            given.append(f"cost_exponent={_text(self.exponent)}")
+        given += [f"{name}={_text(value)}" for name, value in self._how().items()]
+        lines = [made.rstrip("\n")]
         if self.beliefs == "others":
             call = "fp.post_from_others(clients, "
         else:
             lines.append(f"beliefs = {self._python_beliefs(beliefs)}")
             call = "fp.post(clients, beliefs, "
-        lines += [f"posted = {call}{', '.join(more)})", "print(posted)", ""]
+        lines += [f"posted = {call}{', '.join(given)})", "print(posted)", ""]
         return "\n".join(lines)
 
     def _python_beliefs(self, file: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import numpy as np
 
 from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT
-from fedprice.commands.games import read_assuming, read_calibration, read_clients
+from fedprice.commands.games import read_assuming, read_calibration, read_measured_assuming
 from fedprice.commands.price import price
 from fedprice.game import Game
 from fedprice.pricing import Status, solve
@@ -85,12 +84,9 @@ class Priced:
         if measured is None or served.calibration is None:
             clients, assumed = read_assuming(served.clients, dict(rename))
             return cls(clients, name, rename=rename, assumed=assumed, budget=served.budget)
-        clients, _ = read_clients(
-            served.clients, alpha=None, calibration=measured, rounds=1, max_weight=math.inf,
-            rename=dict(rename),
-        )  # fmt: skip
+        clients, assumed = read_measured_assuming(served.clients, measured, dict(rename))
         calibration = str(served.calibration)
-        return cls(clients, name, measured, calibration, rename, budget=served.budget)
+        return cls(clients, name, measured, calibration, rename, assumed, served.budget)
 
     @property
     def usual(self) -> Asked:

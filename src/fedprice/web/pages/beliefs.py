@@ -141,9 +141,8 @@ class BeliefsPage:
 
     def _python(self) -> str:
         own = self.believed
-        known = [name for name in ("cost", "value") if name not in own.clients.unknown]
         return self.asked.python(
-            own.name, own.file_name or BELIEFS_FILE, own.calibration_name, known, own.rename
+            own.name, own.file_name or BELIEFS_FILE, own.calibration_name, own.rename
         )
 
     # The right side: what comes out.
