@@ -53,6 +53,22 @@ def test_an_update_that_is_not_finite_names_its_client() -> None:
         simulate(LogisticRegression(federation, wild), 0.3, rounds=50, evaluate_every=50)
 
 
+def test_a_study_measures_a_loss_that_explodes() -> None:
+    """Uniform prices as published make Setup 2 explode; a study must go on and say so."""
+    task = throwing(size=500)
+    with pytest.raises(DivergedError, match="round 6: the longest step"):
+        simulate(task, 0.9, rounds=30, evaluate_every=10)
+    history = simulate(task, 0.9, rounds=30, evaluate_every=10, stop_on_explosion=False)
+    assert history.rounds.tolist() == [0, 10, 20, 30]
+    assert history.loss[1] > 100
+    assert any(line.startswith("round 6: the longest step") for line in history.alarms)
+    with pytest.raises(DivergedError, match="no longer finite"):
+        simulate(
+            throwing(size=3.4e38), 0.9, rounds=30, aggregator=HorvitzThompson(),
+            stop_on_explosion=False,
+        )  # fmt: skip
+
+
 class Fixed:
     """Participation with given heads and probabilities."""
 

@@ -150,7 +150,11 @@ def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None
             "than the main process. Start again."
         )
     start = time.perf_counter()
-    history = simulate(cell.source.task, cell.levels, threads=1, progress=progress, **cell.settings)
+    history = simulate(
+        cell.source.task, cell.levels, threads=1, progress=progress,
+        stop_on_explosion=False,  # a scheme that makes the loss explode has that result
+        **cell.settings,
+    )  # fmt: skip
     seconds = time.perf_counter() - start
     return Curve(
         history.rounds, history.time, history.loss, history.accuracy, history.joined, seconds

@@ -177,8 +177,8 @@ def aligned_rows(count):
 def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths, block):
     """Like `direct_update`, but in the Gram form.
 
-    Logits are stored class by class for LANES samples after the other: what a block of the step
-    reads and writes is contiguous.
+    Logits are kept in groups of LANES samples, each with one row of LANES numbers per class, so
+    that what a block of the step reads and writes is contiguous.
     """
     padded = (batch + SIDE - 1) // SIDE * SIDE
     z = np.zeros((w.shape[0], (batch + BESIDE - 1) // BESIDE * BESIDE), f4)
@@ -196,7 +196,7 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         every[i] = i
     summed = np.zeros((count, w.shape[0]), f4)
     logits, products = aligned_rows(groups * wide), aligned_rows(groups * wide)
-    for i in range(groups):
+    for i in range((y.size + LANES - 1) // LANES):  # the last group may be padding only
         own = slice(i * LANES, (i + 1) * LANES)
         forward(x, every[own], w, logits[i * wide : (i + 1) * wide], block)
     square = 0.0

@@ -306,13 +306,15 @@ class Round:
             raise DivergedError(self.blame("the model is no longer finite"))
         self._proposed = vector, buffers, rounds._stepped, layout.arrays(vector, buffers)
 
-    def judge(self, start: float, loss: float, after: int) -> str | None:
+    def judge(self, start: float, loss: float, after: int, *, stops: bool = True) -> str | None:
         """Return a line that blames this round if the loss rose far above its start.
 
         Parameters
         ----------
         start, loss, after
             The loss before the first round and now, after so many rounds.
+        stops
+            Whether a loss that exploded raises an error, too, not only one that is not finite.
 
         Raises
         ------
@@ -326,7 +328,7 @@ class Round:
         what = f"the loss is {loss:.4g} after round {after} (it began at {start:.4g})"
         if after > self.number + 1:
             what = f"the longest step since the last evaluation; {what}"
-        if not finite or rise > EXPLODED:
+        if not finite or (stops and rise > EXPLODED):
             raise DivergedError(self.blame(what))
         return self.blame(what)
 

@@ -66,6 +66,7 @@ def simulate(
     threads: int | Spare | None = None,
     checkpoint: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
+    stop_on_explosion: bool = True,
 ) -> History:
     """Train a model with the clients that join.
 
@@ -95,6 +96,9 @@ def simulate(
         A file that the run is saved to at evaluations, and resumed from if it exists.
     progress
         Called with the number of rounds done, after each.
+    stop_on_explosion
+        Whether to stop when the loss is more than 100 times that of the start. Otherwise only a
+        model that is no longer finite stops the run, and `history.alarms` names the rounds.
 
     Raises
     ------
@@ -111,7 +115,10 @@ def simulate(
     >>> history.rounds, int(history.joined.sum())
     (array([ 0, 10, 20]), 34)
     """
-    driver = Driver(task, rounds, seed, evaluate_every, clock, threads, progress)
+    driver = Driver(
+        task, rounds, seed, evaluate_every, clock, threads, progress,
+        stop_on_explosion=stop_on_explosion,
+    )  # fmt: skip
     aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
     q = probabilities("levels", levels, task.num_clients)
     rho = probabilities("delivery", delivery, task.num_clients)
@@ -266,6 +273,7 @@ class Driver:
     progress: Callable[[int], None] | None = None
     before: int = 0
     measured: Callable[[int, dict[str, float]], None] | None = None
+    stop_on_explosion: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.task, Task):
@@ -392,7 +400,8 @@ class Driver:
         for taken in {"round", "time"} & found.keys():
             raise InputError(f"a metric must not be called {taken!r}; rename it in `evaluate`.")
         if longest is not None:
-            alarm = longest.judge(float(known[0, 2 + names.index("loss")]), found["loss"], done)
+            start = float(known[0, 2 + names.index("loss")])
+            alarm = longest.judge(start, found["loss"], done, stops=self.stop_on_explosion)
             if alarm is not None:
                 notes["alarms"] = np.append(notes["alarms"], alarm)
         row = [done, notes["time"][0], *found.values()]
