@@ -53,6 +53,7 @@ __all__ = ["Outside", "Refusals", "refusals"]
 TOLERANCE = 1e-9  # relative to the terms of a utility
 SETTLED = 1e-13  # relative change of X at which floors and X are consistent
 MOST_ITERATIONS = 1000
+ROUNDING = 1e-12  # relative differences of losses below this are none
 
 
 class Outside(StrEnum):
@@ -110,7 +111,8 @@ class Refusals:
         before, after = self.outcome.expected_loss, self.respected.expected_loss
         if before == 0:
             return np.inf if after > 0 else 0.0
-        return after / before - 1
+        increase = after / before - 1
+        return increase if abs(increase) > ROUNDING else 0.0
 
     def summary(self) -> dict[str, Any]:
         """Return the key numbers of the refusals, by name."""

@@ -121,7 +121,7 @@ def _respond_to_price(
         from rich.markup import escape
 
         below = (
-            "a price of 0; you would join all the same"
+            "a price of 0: you would join, and pay the server"
             if joins
             else "no price: you would stay away"
         )
