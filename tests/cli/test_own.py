@@ -78,6 +78,7 @@ def test_a_calibration_is_written_and_priced_with(run: Run, home: Path) -> None:
     code, out, err = run(*pilots, "--checkpoints", "5,10", "--max-weight", 4, "-o", "c.json")
     assert (code, err) == (0, "wrote c.json\n")
     assert "α for them" in out
+    assert "fedprice price CLIENTS.csv --calibration c.json" in out
     assert "gradient norms" not in out
     found = Calibration.read("c.json")
     assert found.norms == "updates"

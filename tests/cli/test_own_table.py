@@ -131,10 +131,10 @@ def test_the_assumptions_head_the_screen(run: Run) -> None:
     assert lines[0].strip() == "What these prices rest on"
     head = out[: out.index("equilibrium, 3 clients")]
     for text in (
-        "3,000 EUR in total",
-        "1,000",
+        "3,000 EUR in total, for all rounds together ",
+        "1,000 (default of --rounds)",
         "not needed: without values, no price depends on it",
-        "cost · q^2",
+        "cost · q^2 (default of --exponent)",
         "assumed to be 0 for every client",
         "assumed to be 1 for every client",
     ):

@@ -63,7 +63,9 @@ def test_pilots_find_the_best(run: Run) -> None:
         split = row["price_per_step"] * best + row["price_per_round"]
         assert 1000 * split == pytest.approx(row["price"])
     assert [row["client_id"] for row in answer["clients"]] == ["a", "b", "c"]
-    code, out, _ = run(*pilots, "--format", "csv")
+    Path("own.csv").write_text(SPLIT.replace("client_id", "site"), encoding="utf-8")
+    other = (*pilots[:2], "--clients", "own.csv", "--rename", "site=client_id", *pilots[4:])
+    code, out, _ = run(*other, "--format", "csv")
     assert pl.read_csv(out.encode())["loss"].to_list() == [row["loss"] for row in rows]
 
 

@@ -145,7 +145,7 @@ def calibrate(
     delivery.send(
         measured.to_frame(),
         to_json=measured.to_json,
-        to_screen=lambda: _screen(measured, found.task),
+        to_screen=lambda: _screen(measured, found.task, output),
     )
 
 
@@ -158,7 +158,7 @@ def numbers(option: str, text: str, kind: type[float] | type[int]) -> list[float
         raise InputError(f"{option} must be numbers such as {example}; got {text!r}.") from None
 
 
-def _screen(measured: Calibration, task: Task) -> RenderableType:
+def _screen(measured: Calibration, task: Task, output: Path | None) -> RenderableType:
     from fedprice.learning import LogisticRegression
     from fedprice.learning.theory import theory_constants
 
@@ -192,6 +192,11 @@ def _screen(measured: Calibration, task: Task) -> RenderableType:
                        f"{last.said}")
         )  # fmt: skip
     pairs.append(("priced with", f"α and the norms of {measured.norms}"))
+    kept = output is not None and output.suffix == ".json"
+    pairs.append(
+        ("next", f"{'' if kept else 'keep it with -o calibration.json, then '}fedprice price "
+                 f"CLIENTS.csv --calibration {output if kept else 'calibration.json'}")
+    )  # fmt: skip
     return facts_table(measured.name, pairs)
 
 

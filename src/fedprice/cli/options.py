@@ -28,7 +28,14 @@ __all__ = [
     "Scheme",
     "Schemes",
     "StdoutFormat",
+    "given",
 ]
+
+
+def given(context: typer.Context, name: str) -> bool:
+    """Tell whether a parameter was given on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 class Format(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,7 @@ from fedprice.beliefs.refusals import Outside
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
-from fedprice.cli.price_screen import price_screen, robust_screen
+from fedprice.cli.price_screen import FACTS, price_screen, robust_screen
 from fedprice.columns import parse_rename
 from fedprice.commands.assumptions import refuse_robust
 from fedprice.commands.games import read_assumed_game, read_calibration, read_losses
@@ -39,6 +40,7 @@ CURRENCY = r"[^\W\d_]{0,6}[$€£¥₹₽₩]?"  # EUR, US$, €
 
 
 def price(
+    context: typer.Context,
     clients: options.ClientsFile,
     budget: options.Budget = 200.0,
     rename: options.Rename = None,
@@ -127,6 +129,8 @@ def price(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
             exponent=exponent, max_weight=max_weight, rename=parse_rename(rename), scheme=scheme,
         )  # fmt: skip
+        defaults = tuple(name for name in FACTS if not options.given(context, name))
+        assumptions = replace(assumptions, defaults=defaults)
         if robust and measured is not None:
             refuse_robust(assumptions)
             answer = compute_robust(game, measured, assumptions)

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from fedprice.commands.sensitivity import Bands
     from fedprice.pricing import Outcome
 
-__all__ = ["price_screen", "robust_screen"]
+__all__ = ["FACTS", "price_screen", "robust_screen"]
 
+FACTS = {"budget": "budget", "rounds": "rounds", "exponent": "τ"}  # by the options that set them
 MOST_SHOWN = 5  # clients whose prices depend the most on α
 MOST_NAMED = 10  # clients that would refuse
 MEANING = {
@@ -90,7 +91,10 @@ def _rests_on(
 ) -> RenderableType:
     """Show what prices rest on."""
     pairs = answer.assumptions.facts(answer.outcome.game, calibration, currency)
-    return facts_table("What these prices rest on", pairs)
+    unsaid = {FACTS[name]: f" (default of --{name})" for name in answer.assumptions.defaults}
+    return facts_table(
+        "What these prices rest on", [(name, text + unsaid.get(name, "")) for name, text in pairs]
+    )
 
 
 def price_screen(

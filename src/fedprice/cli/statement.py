@@ -47,8 +47,7 @@ def statement(
     force: options.Force = False,
 ) -> None:
     """Show a client's statement: offered, chosen, drawn, delivered, paid, and why not."""
-    source = context.get_parameter_source("url")
-    if export is not None and source is not None and source.name == "COMMANDLINE":
+    if export is not None and options.given(context, "url"):
         raise InputError("give either --export or --ledger, one of the two.")
     if export is None and unsigned:
         raise InputError("--unsigned is about an export: give --export FILE, too.")

@@ -23,13 +23,15 @@ from fedprice.cli.what import (
     find_with_steps,
 )
 from fedprice.clients import LARGEST_WEIGHT, require_same
+from fedprice.columns import check_columns, parse_rename, renamed
 from fedprice.commands.feasible import require_feasible
-from fedprice.errors import InputError, nearest
+from fedprice.commands.games import reading
+from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
 from fedprice.tables import json_text, number_column, read_table, text_column
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -59,6 +61,7 @@ def steps(
         str | None,
         typer.Argument(metavar="[WHAT]", help=f"{WHAT} A function must take `local_steps`."),
     ] = None,
+    rename: options.Rename = None,
     counts: Annotated[
         str, typer.Option("--steps", metavar="E,E,…", help="Numbers of local steps of the pilots.")
     ] = "1,3,10,30",
@@ -128,6 +131,7 @@ def steps(
     if what is not None:
         require_extras(*extras_for(what))
     delivery = Delivery(output, plot, format_, force)
+    renaming = parse_rename(rename)
     if rounds is not None and time_limit is not None:
         raise InputError("give either --rounds or --time-limit, one of the two.")
     if time_limit is None and (step_time is not None or round_time is not None):
@@ -150,7 +154,7 @@ def steps(
             raise InputError(f"--steps must be two or more whole numbers above 0; got {counts!r}.")
         tasks = {count: find_with_steps(what, given, count) for count in sorted(set(wanted))}
         found = tasks[max(tasks)]
-        _read_split(clients, found.task.ids)  # before the work
+        _read_split(clients, found.task.ids, renaming)  # before the work
         measured = {count: _pilots(one, manner, count, settings) for count, one in tasks.items()}
     if impact is not None:
         measured = {count: one.with_impact(impact) for count, one in measured.items()}
@@ -167,7 +171,7 @@ def steps(
         round_time=round_time or 0.0,
         cost_exponent=exponent,
         max_weight=max_weight,
-        **_read_split(clients, next(iter(measured.values())).ids),
+        **_read_split(clients, next(iter(measured.values())).ids, renaming),
     )
     if not np.isfinite(table.loss).any():
         require_feasible(table.outcomes[0])
@@ -199,35 +203,23 @@ def _read_calibrations(given: Sequence[str]) -> dict[int, Calibration]:
     return found
 
 
-def _read_split(path: Path, ids: Sequence[str]) -> dict[str, FloatArray]:
+def _read_split(path: Path, ids: Sequence[str], rename: Mapping[str, str]) -> dict[str, FloatArray]:
     """Return the columns of a file of clients, in the order of `ids`."""
-    frame = read_table(path)
-    for name in frame.columns:
-        if name not in COLUMNS:
-            hint = (
-                "The cost is split here into compute and communication."
-                if name == "cost"
-                else nearest(name, COLUMNS)
-            )
-            raise InputError(f"{path}: unknown column {name!r}. {hint}")
-    for name in SPLIT:
-        if name not in frame.columns:
+    with reading(path, rename):
+        frame = renamed(read_table(path), rename, COLUMNS)
+        if "cost" in frame.columns:
             raise InputError(
-                f"{path}: there is no column {name!r}; the columns are {', '.join(frame.columns)}."
+                "unknown column 'cost'. The cost is split here into compute and communication."
             )
-    names = text_column(frame["client_id"]).tolist()
-    require_same(path, names, ids, "the pilots' task")
-    if len(set(names)) != len(names):
-        raise InputError(f"{path}: client ids must be distinct.")
-    order = [names.index(name) for name in ids]
-    try:
-        return {
-            name: number_column(frame[name])[order]
-            for name in frame.columns
-            if name != "client_id"
-        }  # fmt: skip
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
+        missing = [name for name in SPLIT if name not in frame.columns]
+        check_columns(frame.columns, COLUMNS, missing)
+        names = text_column(frame["client_id"]).tolist()
+        require_same(path, names, ids, "the pilots' task")
+        if len(set(names)) != len(names):
+            raise InputError("client ids must be distinct.")
+        order = [names.index(name) for name in ids]
+        columns = [name for name in frame.columns if name != "client_id"]
+        return {name: number_column(frame[name])[order] for name in columns}
 
 
 def _pilots(what: What, manner: Manner, count: int, settings: dict[str, Any]) -> Calibration:

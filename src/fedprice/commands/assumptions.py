@@ -51,10 +51,13 @@ class Assumptions:
     alpha
         Where α is from: "given", "measured", or None if prices do not depend on it and nobody gave
         one; losses are then per unit of α.
+    defaults
+        The options that nobody gave, among those that prices rest on.
     """
 
     columns: tuple[str, ...] = ()
     alpha: str | None = "given"
+    defaults: tuple[str, ...] = ()
 
     def facts(
         self, game: Game, calibration: Calibration | None = None, currency: str = ""

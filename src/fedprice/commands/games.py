@@ -37,6 +37,7 @@ __all__ = [
     "read_losses",
     "read_measured_assuming",
     "read_terms",
+    "reading",
 ]
 
 OWN = ("client_id", "class", "cost", "value", "level_min", "level_max")
@@ -83,7 +84,7 @@ def read_clients(
     """
     if calibration is None:
         bound = Bound(alpha=_ask_alpha(alpha), rounds=rounds)
-        with _reading(clients, rename):
+        with reading(clients, rename):
             table = Clients.read(clients, types=types, rename=rename)
     else:
         if terms is None:
@@ -126,7 +127,7 @@ def read_assumed_game(
 
 def read_assuming(path: Path, rename: Mapping[str, str]) -> tuple[Clients, tuple[str, ...]]:
     """Return the clients of a file, and which columns were assumed."""
-    with _reading(path, rename):
+    with reading(path, rename):
         return assuming(read_table(path), rename)
 
 
@@ -172,7 +173,7 @@ def _with_floors(
 
 
 @contextmanager
-def _reading(path: Path, rename: Mapping[str, str] | None = None) -> Iterator[None]:
+def reading(path: Path, rename: Mapping[str, str] | None = None) -> Iterator[None]:
     """Let errors about a table name its file, and the option that renames its columns.
 
     A command that has no such option passes None.
@@ -246,7 +247,7 @@ def read_terms(
     """
     import polars as pl
 
-    with _reading(path, rename):
+    with reading(path, rename):
         for old, new in (rename or {}).items():
             if new in MEASURED:
                 raise InputError(f"leave out the column {old!r}; samples and norms are measured.")
@@ -269,7 +270,7 @@ def read_losses(path: Path, name: str, clients: Clients) -> FloatArray:
 
     The file has the columns `client_id` and `without` or `own`, or both.
     """
-    with _reading(path):
+    with reading(path):
         return losses_of(read_table(path), name, clients)
 
 
