@@ -70,6 +70,7 @@ def opened(browser: Browser, url: str, sign: str) -> tuple[Page, float, float]:
     """Return a page, the time to its first paint, and until it shows a sign, in seconds."""
     page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
     page.set_default_timeout(60_000)
+    page.wait_for_timeout(1500)  # the browser draws its own new window first
     start = time.perf_counter()
     page.goto(url)
     page.wait_for_function(sign)

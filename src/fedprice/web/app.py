@@ -143,8 +143,8 @@ def serve(
 
     config = uvicorn.Config(
         _below(guarded, root_path), log_level="warning", timeout_graceful_shutdown=1,
-        server_header=False,
-        ws_max_size=2**22, proxy_headers=False,
+        server_header=False, ws_max_size=2**22, proxy_headers=False,
+        ws_per_message_deflate=False,  # takes longer than it saves, here and on a local network
     )  # fmt: skip
     with listening:
         Server(config).run(sockets=[listening])

@@ -69,7 +69,9 @@ def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
             axis.update({key: axes[key] | axis.get(key, {}) for key in axes})
             axis.setdefault("axisLabel", {})[":color"] = _INK
             axis.setdefault("nameTextStyle", {})[":color"] = _INK
-    for series in own.get("series", []):
+    # NiceGUI looks into every list for changes and for bytes, and into no tuple.
+    own["series"] = tuple(own.get("series", ()))
+    for series in own["series"]:
         if "label" in series and "color" not in series["label"]:
             series["label"][":color"] = _INK
         if "markLine" in series:
