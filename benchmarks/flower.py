@@ -5,10 +5,14 @@ once under the whole market: signed, checked, recorded in SQLite on disk. Client
 a Flower app might; and, to show the market's fixed cost, with the compiled engine. A model of ten
 million parameters is compared with Flower's own FedAvg in time and memory, and one of 150 million
 has to work. Writes flower.json and flower.md beside this file.
+
+`python -m benchmarks.flower --against PATH` compares the market with that of another checkout
+instead, in turn with this one, on models of every shape: seconds per update, training included.
 """
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import logging
@@ -20,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -43,7 +48,11 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.messages import _opened, _valid
 from fedprice.market.simulation import simulation_key
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 HERE = Path(__file__).parent
+ROOT = HERE.parent
 ROUNDS, REPEATS, LIMIT = 40, 3, 1.3
 SHAPES = {"A": "60 × 10", "B": "784 × 10", "C": "784 × 26"}
 
@@ -134,6 +143,62 @@ class Lane:
         return time.perf_counter() - start
 
 
+# What either checkout runs: a line of input for each measurement, answered with seconds per update.
+RIVAL = """
+import logging, sys, tempfile
+from pathlib import Path
+logging.disable(logging.INFO)
+from benchmarks.flower import Lane
+own = Lane(sys.argv[1], False)
+with tempfile.TemporaryDirectory() as name:
+    own.market(Path(name))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        seconds, joined = own.market(Path(name))
+        print(seconds / sum(map(len, joined)), flush=True)
+"""
+PAIRS, SLOWER = 9, 1.03  # of two checkouts; the limit of their ratio
+
+
+def compare(against: Path) -> bool:
+    """Print how long an update takes here, over there; return whether all limits hold."""
+    holds = True
+    for lane in SHAPES:
+        with ExitStack() as stack:
+            here, there = (stack.enter_context(_rival(path, lane)) for path in (ROOT, against))
+            ratios = []
+            for n in range(PAIRS):  # each goes first in turn
+                both = (here, there) if n % 2 else (there, here)
+                taken = {own: _ask(own) for own in both}
+                ratios.append(taken[here] / taken[there])
+        ratio, low, high = statistics.median(ratios), min(ratios), max(ratios)
+        holds &= ratio <= SLOWER
+        print(f"{lane}: {SHAPES[lane]}: {ratio:.3f} ({low:.3f} to {high:.3f}); limit {SLOWER}")
+    return holds
+
+
+@contextmanager
+def _rival(checkout: Path, lane: str) -> Iterator[subprocess.Popen[str]]:
+    own = os.environ | {"PYTHONPATH": f"{checkout / 'src'}:{checkout}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", RIVAL, lane], cwd=checkout, env=own, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def _ask(rival: subprocess.Popen[str]) -> float:
+    assert rival.stdin is not None
+    assert rival.stdout is not None
+    rival.stdin.write("\n")
+    rival.stdin.flush()
+    return float(rival.stdout.readline())
+
+
 LARGE, HUGE = (10_000_000, 20, 5), (150_000_000, 2, 2)  # parameters, clients, rounds
 TIME, MEMORY = 1.6, 1.3  # limits, relative to FedAvg
 
@@ -183,7 +248,7 @@ def measured(sizes: tuple[int, int, int], market: bool) -> dict[str, float]:
         "-c",
         f"logging = __import__('logging'); logging.disable(30); {code}",
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=HERE.parent)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -209,6 +274,13 @@ def large_models(result: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Run all lanes, print and write the table."""
+    parser = argparse.ArgumentParser(description="What the market costs on top of Flower.")
+    parser.add_argument("--against", type=Path, help="another checkout, to compare its market with")
+    against: Path | None = parser.parse_args().against
+    if against is not None:
+        if not (against / "benchmarks" / "flower.py").is_file():
+            parser.error(f"{against} is not a checkout of fedprice")
+        sys.exit(0 if compare(against.resolve()) else "a limit is not met")
     logging.disable(logging.INFO)
     result: dict[str, Any] = {}
     lines = [
