@@ -31,6 +31,7 @@ from fedprice.experiments.verdicts import Verdict
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
 from tests.conftest import Run
+from trials.serving import CHROMIUM, FLAGS
 
 TINY = Settings(
     setups=("setup1",), seeds=5, most_seeds=5, rounds=200, local_steps=10, num_clients=8,
@@ -432,16 +433,12 @@ def test_what_tables_say_by_hand(whole: Path) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no Chromium here; Debian's package is `chromium`")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium here; Debian's package is `chromium-headless-shell`")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium,
-            args=["--no-sandbox", "--disable-background-networking", "--disable-sync"],
-        )
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield started
         started.close()
 

@@ -43,7 +43,7 @@ def serving() -> Iterator[Callable[..., Serving]]:
 def browser() -> Iterator[Browser]:
     """A headless Chromium for the tests of a file; while it runs, no other event loop can."""
     if CHROMIUM is None:
-        pytest.skip("no Chromium here; install Debian's package chromium")
+        pytest.skip("no Chromium here; install Debian's package chromium-headless-shell")
     from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=15_000)  # as long as everything else is waited for

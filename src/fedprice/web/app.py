@@ -25,6 +25,7 @@ from fedprice.web.pages.price import price_page
 from fedprice.web.pages.results import results_page
 from fedprice.web.pages.runs import run_page, runs_page
 from fedprice.web.uploads import LARGEST_UPLOAD
+from fedprice.web.watched import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,6 +132,8 @@ def serve(
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             tell(url)
+            if served.ledger is not None:
+                threading.Thread(target=read_ahead, args=[served.ledger], daemon=True).start()
             if browser:
                 webbrowser.open(url)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import time
+from contextlib import suppress
 
 from nicegui import app
 
+from fedprice.errors import FedpriceError
 from fedprice.market.following import Following
 from fedprice.market.verification import Checked, Verification
 
-__all__ = ["Watched", "watched"]
+__all__ = ["Watched", "read_ahead", "watched"]
 
 
 AFTER = 2.0  # seconds, so that the first page is drawn before the verification begins
@@ -67,3 +69,11 @@ def watched(url: str) -> Watched:
             _WATCHED[url] = Watched(url)
             app.on_shutdown(_WATCHED[url].close)
         return _WATCHED[url]
+
+
+def read_ahead(url: str) -> None:
+    """Read the newest run before anybody opens its page; what is wrong with it, the page says."""
+    with suppress(FedpriceError):
+        following = watched(url).following
+        for newest in following.runs()[-1:]:
+            following.run(newest.name)
