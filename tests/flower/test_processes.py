@@ -15,6 +15,7 @@ from fedprice.flower.processes import (
     MARK,
     DeploymentError,
     flwr,
+    free_port,
     marked,
     reason_of,
     working_directory,
@@ -160,3 +161,12 @@ def test_one_failed_poll_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answers.append("not JSON")
     with pytest.raises(DeploymentError, match="the SuperLink does not answer any more; see "):
         own._patiently(lambda: own._status("7"))
+
+
+def test_a_free_port_is_taken_neither_by_connections_nor_twice() -> None:
+    """A SuperNode among forty could not start: a connection had taken its port meanwhile."""
+    ports = [free_port() for _ in range(300)]
+    assert len({*ports}) == 300
+    own = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    lowest = int(own.read_text().split()[0]) if own.exists() else 32768
+    assert max(ports) < lowest

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -43,6 +44,8 @@ __all__ = [
 
 MARK = "FEDPRICE_DEPLOYMENT"
 PATIENCE = 5.0  # seconds in which processes may end by themselves
+_PORTS = range(10_240, 32_768)  # systems give higher ones to connections
+_given: set[int] = set()
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RAISED = re.compile(r"(?:\w+\.)*(\w*(?:Error|Exception|Exit|Interrupt)\b.*)")
 _WRAPPED = "The above exception was the direct cause of the following exception:"
@@ -246,11 +249,18 @@ def descends(number: int, ancestor: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a free port of 127.0.0.1."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """Return a free port of 127.0.0.1, another one with every call.
+
+    It is not one that the system gives to connections, which could take it before its server does.
+    """
+    for _ in range(1000):
+        port = secrets.choice(_PORTS)
+        with suppress(OSError), socket.socket() as found:
+            found.bind(("127.0.0.1", port))
+            if port not in _given:
+                _given.add(port)
+                return port
+    raise DeploymentError(f"no port from {_PORTS[0]} to {_PORTS[-1]} is free.")
 
 
 def _environment_of(number: int) -> list[bytes]:
