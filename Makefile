@@ -15,7 +15,7 @@ test: $(VENV)/.installed-test  ## lint, types, import contracts, all tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	rm -f src/fedprice/learning/__pycache__/*.nb[ci]  # numba looks at the changes of one file only
-	$(BIN)/pytest -m "not slow" --numprocesses auto --dist loadfile
+	$(BIN)/pytest -m "not slow" --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 test-slow: $(VENV)/.installed-test  ## real deployments and their faults (takes minutes)
 	$(BIN)/pytest -m slow tests

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,15 @@ settings.load_profile("fedprice")
 pytest_plugins = ["tests.databases", "tests.images"]
 
 Run = Callable[..., tuple[int, str, str]]
+HERE = Path(__file__).parent
+# What takes longest, so that no process is left with it at the end.
+FIRST = [HERE / name for name in ("test_readme.py", "web", "experiments", "flower", "market")]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files; the order is otherwise kept."""
+    ranks = {path: rank for rank, path in enumerate(reversed(FIRST), start=1)}
+    items.sort(key=lambda item: -max(ranks.get(path, 0) for path in (item.path, item.path.parent)))
 
 
 @pytest.fixture

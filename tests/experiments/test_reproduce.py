@@ -484,6 +484,7 @@ def test_the_report_in_a_browser(browser: object, whole: Path, width: int, schem
     context.close()
 
 
+@pytest.mark.slow
 def test_ray_gives_the_same(whole: Path, place: Path) -> None:
     """A local Ray on loopback computes two missing cells as the processes did."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'fedprice[ray]'")

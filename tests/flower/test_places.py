@@ -63,12 +63,14 @@ def test_the_grid_in_process(tmp_path: Path, engine: list[str]) -> None:
     assert hashes(app) == engine
 
 
+@pytest.mark.slow
 def test_the_simulation_on_ray(tmp_path: Path, engine: list[str]) -> None:
     app = example(tmp_path)
     run_on_ray(app, tmp_path / "run.log", timeout=600)
     assert hashes(app) == engine
 
 
+@pytest.mark.slow
 def test_a_deployment_with_tls_and_node_authentication(tmp_path: Path, engine: list[str]) -> None:
     """Four SuperNodes; the market's keys from the seed, so that the ledger is the same."""
     app, told = example(tmp_path), list[str]()
