@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
 from nicegui import ui
 from starlette.formparsers import MultiPartParser
 
@@ -43,8 +44,8 @@ LAST = 4.0  # seconds that a shutdown takes at most
 SILENCE = 30.0
 
 
-def build(served: Served) -> FastAPI:
-    """Return the application that shows what is served."""
+def build(served: Served, *, compress: bool = False) -> FastAPI:
+    """Return the application that shows what is served; compressing suits other machines."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/api", api(served))
     MultiPartParser.spool_max_size = LARGEST_UPLOAD + 1  # uploads stay in memory
@@ -80,6 +81,7 @@ def build(served: Served) -> FastAPI:
     ui.run_with(
         app, title="fedprice", dark=None, show_welcome_message=False, reconnect_timeout=SILENCE,
         tailwind=False,  # it compiles styles in the browser; the pages bring their own
+        gzip_middleware_factory=GZipMiddleware if compress else None,
     )  # fmt: skip
     return app
 
@@ -121,8 +123,10 @@ def serve(
         token = new_token()
     listening = _listen(host, port)
     port = listening.getsockname()[1]
+    # On this machine, compressing what is sent takes longer than sending it.
+    compress = not is_loopback(host)
     guarded = Guard(
-        KeptFiles(build(served)), host=host, port=port, names=names, token=token,
+        KeptFiles(build(served, compress=compress)), host=host, port=port, names=names, token=token,
         largest_body=LARGEST_UPLOAD + 2**20,
     )  # fmt: skip
     shown = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
@@ -147,7 +151,7 @@ def serve(
     config = uvicorn.Config(
         _below(guarded, root_path), log_level="warning", timeout_graceful_shutdown=1,
         server_header=False, ws_max_size=2**22, proxy_headers=False,
-        ws_per_message_deflate=False,  # takes longer than it saves, here and on a local network
+        ws_per_message_deflate=compress,
     )  # fmt: skip
     with listening:
         Server(config).run(sockets=[listening])
