@@ -240,6 +240,13 @@ def test_an_app_that_knows_nothing_of_the_market_is_named(run: Run, home: Path) 
     assert "started no PricedParticipation: nothing was priced or recorded" in err
 
 
+def test_an_app_ran_the_code_of_another_with_the_same_name(home: Path) -> None:
+    for name in ("one", "two", "one"):
+        app = FlowerApp.read(FlowerApp.read(GUIDE).copied(home / name))
+        file = app.module("guideapp.server_app").__file__
+        assert Path(file).is_relative_to(home / name)
+
+
 def test_another_run_by_its_name(run: Run, home: Path) -> None:
     settings = ("--run-config", "rounds=2 clients=2 budget=60")
     for name in ("one", "two"):

@@ -213,7 +213,14 @@ class FlowerApp:
         return Path(shutil.copytree(self.folder, folder, ignore=left_out))
 
     def module(self, name: str) -> Any:
-        """Import a module of the app."""
+        """Import a module of the app, and not that of another app with the same name."""
+        package = name.partition(".")[0]
+        own = {self.folder / package, self.folder / f"{package}.py"}
+        loaded = sys.modules.get(package)
+        found = [*getattr(loaded, "__path__", []), getattr(loaded, "__file__", None) or ""]
+        if loaded and any(path.exists() for path in own) and own.isdisjoint(map(Path, found)):
+            for other in [other for other in sys.modules if other.partition(".")[0] == package]:
+                del sys.modules[other]
         sys.path.insert(0, str(self.folder))
         try:
             return importlib.import_module(name)
