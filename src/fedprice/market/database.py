@@ -12,6 +12,7 @@ import os
 import re
 import shlex
 import sqlite3
+import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,7 +258,7 @@ class Database:
             if path:  # a new ledger in a file: its log gets the same permissions
                 Path(path).chmod(PRIVATE)
             raw.cursor().execute(f"PRAGMA page_size = {PAGE}")  # of a new file
-            raw.cursor().execute("PRAGMA journal_mode = WAL")
+            _write_ahead(raw.cursor(), self._timeout)
             raw.close()
         with self._engine.connect() as connection:
             transaction = self._begin(connection)
@@ -360,6 +361,20 @@ class Database:
                 if word in reason:
                     raise LedgerError(f"{self.name} {text}.") from self._cause(error)
             raise LedgerError(f"{self.name} does not work: {reason}.") from self._cause(error)
+
+
+def _write_ahead(cursor: Any, timeout: float) -> None:
+    """Let a file have a log; SQLite itself does not wait for others that do the same."""
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _engine(url: str, create: bool, read_only: bool, timeout: float) -> tuple[Engine, str]:
