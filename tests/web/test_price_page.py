@@ -401,6 +401,23 @@ def test_dark_mode_and_narrow_screens(page: Page, example: Serving) -> None:
     expect(page.locator("body.body--dark")).to_be_visible()
 
 
+def test_a_slider_makes_the_browser_neither_restyle_the_page_nor_watch_numbers(
+    page: Page, example: Serving
+) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    page.evaluate("""() => {
+        window.said = 0;
+        const scheme = document.querySelector('meta[name=color-scheme]');
+        new MutationObserver(() => { window.said += 1; }).observe(scheme, {attributes: true});
+    }""")
+    page.locator("[aria-label='budget slider'] [tabindex]").press("ArrowRight")
+    expect(card_of(page, "spend")).not_to_have_text("200")
+    assert page.evaluate("window.said") == 0
+    assert page.evaluate("""() => [...document.querySelectorAll('.nicegui-echart')].every(
+        element => !getElement(element.id.slice(1)).options.__v_isReactive)""")
+
+
 def test_the_table_sorts_searches_and_turns_on_the_server(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")

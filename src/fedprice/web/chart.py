@@ -85,6 +85,7 @@ def _themed(options: Mapping[str, Any]) -> dict[str, Any]:
                "textStyle": {"color": "#f4f5f7"}}  # fmt: skip
     own["tooltip"] = tooltip | own.get("tooltip", {}) | {"renderMode": "richText"}
     return {
+        "__v_skip": True,  # Vue would watch every number in it for changes
         "color": list(ON_SCREEN),
         "animation": False,
         "textStyle": {"fontFamily": "inherit"},

@@ -56,12 +56,21 @@ _STYLES = [
     Path(__file__).with_name(f"{name}.css").read_text("utf-8") for name in ("utilities", "style")
 ]
 
+# NiceGUI says light or dark again with every update, and browsers then restyle the whole page.
+_SAID_ONCE = """<script>{
+    const scheme = document.getElementById("nicegui-color-scheme");
+    const set = scheme.setAttribute.bind(scheme);
+    scheme.setAttribute = (name, value) =>
+        scheme.getAttribute(name) === value || set(name, value);
+}</script>"""
+
 
 @contextmanager
 def frame(current: str) -> Iterator[None]:
     """Draw the frame that all pages share; `current` is the name of this page."""
     ui.page_title(f"{current} · fedprice")
     ui.add_css("\n".join(_STYLES))
+    ui.add_head_html(_SAID_ONCE)
     ui.colors(primary=COLORS[0], secondary="#5b6675", negative="#b3261e", positive="#00785a")
     stored = context.client.request.cookies.get(DARK_COOKIE, "")
     dark = ui.dark_mode(_DARK.get(stored))
