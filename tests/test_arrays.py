@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedprice.arrays import each_meanwhile
+from fedprice.arrays import LARGE, each_meanwhile, in_parts
 
 
 def test_the_next_item_is_made_while_the_last_one_is_worked_on() -> None:
@@ -38,3 +38,18 @@ def test_items_are_worked_on_one_after_the_other_and_the_first_error_ends_it(lar
         each_meanwhile(items(), work, large=large)
     assert seen == [0, 1, 2, 3]
     assert made[-1] <= 5  # nobody is asked for more than the next one
+
+
+def test_work_leaves_a_core_to_whoever_makes_the_next_item(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = list[list[slice]]()
+
+    def work(_: object) -> None:
+        parts.append(in_parts(LARGE, lambda part: part))
+
+    for cores in (2, 4):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        each_meanwhile([None], work, large=True)
+        work(None)
+    assert [len(own) for own in parts] == [1, 2, 3, 4]

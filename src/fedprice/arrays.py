@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -49,7 +50,7 @@ def in_parts(size: int, work: Callable[[slice], _T], *, each: int = 1) -> list[_
     work
         What to do with a part; what it returns comes back in the order of the parts.
     """
-    count = (os.cpu_count() or 1) if size * each >= LARGE else 1
+    count = _cores() if size * each >= LARGE else 1
     step = -(-size // count)
     parts = [slice(start, min(start + step, size)) for start in range(0, size, step or 1)]
     return at_once(parts, work) if count > 1 else [work(part) for part in parts]
@@ -57,20 +58,22 @@ def in_parts(size: int, work: Callable[[slice], _T], *, each: int = 1) -> list[_
 
 def at_once(items: Sequence[_S], work: Callable[[_S], _T]) -> list[_T]:
     """Return what a function gives for each item; several cores share the items."""
-    return list(_threads().map(work, items)) if len(items) > 1 else [work(own) for own in items]
+    if len(items) > 1 and _cores() > 1:
+        return list(_threads().map(work, items))
+    return [work(own) for own in items]
 
 
 def each_meanwhile(items: Iterable[_S], work: Callable[[_S], object], *, large: bool) -> None:
     """Call a function for each item, one after the other; if large, while the next one is made.
 
-    At most one item is worked on while another one is being made.
+    At most one item is worked on while another one is being made, which takes one of the cores.
     """
     if not large:
         for item in items:
             work(item)
             del item  # it may be large, and the next one is not there yet
         return
-    with ThreadPoolExecutor(1, thread_name_prefix="fedprice") as worker:
+    with ThreadPoolExecutor(1, "fedprice", _leave_a_core) as worker:
         last: Future[object] | None = None
         for item in items:
             if last is not None:
@@ -79,6 +82,18 @@ def each_meanwhile(items: Iterable[_S], work: Callable[[_S], object], *, large: 
             del item
         if last is not None:
             last.result()
+
+
+_of_thread = threading.local()
+
+
+def _cores() -> int:
+    """Return how many cores the work of this thread may use."""
+    return getattr(_of_thread, "cores", os.cpu_count() or 1)
+
+
+def _leave_a_core() -> None:
+    _of_thread.cores = max(1, (os.cpu_count() or 1) - 1)
 
 
 @lru_cache(maxsize=1)
