@@ -22,7 +22,7 @@ from fedprice.errors import (
     UnverifiedError,
 )
 from fedprice.flower.processes import DeploymentError
-from fedprice.market.database import DamagedError, LedgerError
+from fedprice.market.ledger_errors import DamagedError, LedgerError
 from tests.conftest import Run
 
 ALPHA = ("--alpha", "3.3")

@@ -14,10 +14,11 @@ import sqlalchemy
 from benchmarks.large_ledger import large_ledger
 from fedprice.market import following as module
 from fedprice.market import period_reader
-from fedprice.market.database import Database, LedgerError, NoLedgerError, NoRunError
+from fedprice.market.database import Database
 from fedprice.market.following import Following
 from fedprice.market.keys import simulation_key
 from fedprice.market.ledger import DamagedError, Ledger, Refused
+from fedprice.market.ledger_errors import LedgerError, NoLedgerError, NoRunError
 from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.offers import Terms
 from fedprice.market.simulation import simulate_market

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from fedprice.market import verification as module
-from fedprice.market.database import Database, NoLedgerError
+from fedprice.market.database import Database
 from fedprice.market.inspection import Inspection
 from fedprice.market.ledger import DamagedError, Ledger
+from fedprice.market.ledger_errors import NoLedgerError
 from fedprice.market.verification import Checked, Counts, Verification
 from fedprice.verify import Books, describe
 from tests.market.test_following import record, unsigned

@@ -85,7 +85,7 @@ def _is_finished(app: FlowerApp) -> bool:
 
 
 def _finished(app: FlowerApp) -> FinishedError:
-    from fedprice.market.database import masked
+    from fedprice.market.database_url import masked
 
     return FinishedError(
         f"run {app.run!r} in {masked(app.ledger)} had already finished; nothing was trained. "
@@ -95,8 +95,8 @@ def _finished(app: FlowerApp) -> FinishedError:
 
 def _report(app: FlowerApp) -> None:
     """Show what was recorded of a run; refuse an app that recorded nothing."""
-    from fedprice.market.database import NoLedgerError
     from fedprice.market.ledger import Ledger
+    from fedprice.market.ledger_errors import NoLedgerError
 
     try:
         ledger = Ledger(app.ledger, create=False)
@@ -264,7 +264,7 @@ def up(
             if not kept:
                 shutil.rmtree(logs)
     if work is not None:
-        from fedprice.market.database import masked
+        from fedprice.market.database_url import masked
 
         told = f"keys, logs and the clients' files are in {work}, the ledger is"
         stderr().print(f"{told} {masked(chosen.ledger)}", markup=False, soft_wrap=True)

@@ -181,7 +181,7 @@ def simulate(
             to_screen=lambda: summary_table(rows, rows.columns),
         )
     if books is not None and ledger is not None:
-        from fedprice.market.database import masked
+        from fedprice.market.database_url import masked
 
         names = [_run_name(found, outcome, n) for outcome in outcomes for n in range(seeds)]
         books.close()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import InputError, nearest
 from fedprice.flower.grid import InProcessGrid
-from fedprice.market.database import has_password
+from fedprice.market.database_url import has_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,8 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import FedpriceError
-from fedprice.market.database import DamagedError, NoLedgerError
 from fedprice.market.ledger import Ledger
+from fedprice.market.ledger_errors import DamagedError, NoLedgerError
 from fedprice.market.metrics import metrics_line
 from fedprice.market.money import money
 from fedprice.market.periods import next_period, period_number

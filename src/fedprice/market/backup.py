@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
-from fedprice.market.database import DamagedError, Database
+from fedprice.market.database import Database
 from fedprice.market.ledger import Ledger
+from fedprice.market.ledger_errors import DamagedError
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:

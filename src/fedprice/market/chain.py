@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.market.accounts import Posting, add_postings
 from fedprice.market.canonical import content_of, key_text
-from fedprice.market.database import DamagedError
+from fedprice.market.ledger_errors import DamagedError
 from fedprice.market.schema import accounts, entries, postings, sa
 
 if TYPE_CHECKING:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedprice.errors import InputError
 from fedprice.market.accounts import balances_of
 from fedprice.market.chain import Entry
-from fedprice.market.database import DamagedError, Database, masked
+from fedprice.market.database import Database
+from fedprice.market.database_url import masked
+from fedprice.market.ledger_errors import DamagedError
 from fedprice.market.schema import accounts, entries, postings, sa
 from fedprice.market.statements import no_client, part_of
 from fedprice.verify import Books, Client, Run

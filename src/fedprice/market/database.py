@@ -7,34 +7,25 @@ whatever the settings of the role or the database are. Migrations are alembic's.
 
 from __future__ import annotations
 
-import math
-import os
-import re
 import shlex
 import sqlite3
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
-from fedprice.errors import FedpriceError, InputError, UnverifiedError, require
+from fedprice.errors import FedpriceError, require
+from fedprice.market.database_url import PASSWORDS, PRIVATE, engine_of, milliseconds, secrets_of
+from fedprice.market.ledger_errors import DamagedError, LedgerError, NoLedgerError
 from fedprice.market.schema import SCHEMA, sa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
-    from sqlalchemy import Connection, Engine, RootTransaction
+    from sqlalchemy import Connection, RootTransaction
 
-__all__ = [
-    "DamagedError",
-    "Database",
-    "LedgerError",
-    "NoLedgerError",
-    "NoRunError",
-    "has_password",
-    "masked",
-]
+__all__ = ["Database"]
 
 _SCHEMA_LOCK = 0x66656470  # arbitrary: locks the creation of tables on PostgreSQL
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -80,33 +71,7 @@ _POSTGRES_WRITER = sa.text("""
     )
 """)
 
-_PASSWORDS = ("password", "sslpassword")  # parameters of a URL
-PRIVATE = 0o600  # permissions of a file with money in it
 PAGE = 1 << 13  # bytes: large models are stored faster than with 4 KiB, and small rounds no slower
-
-
-class LedgerError(FedpriceError):
-    """An operation that the ledger refuses, or an error in the ledger itself."""
-
-    exit_code = 5
-
-
-class DamagedError(LedgerError, UnverifiedError):
-    """The ledger is not what was recorded."""
-
-    exit_code = UnverifiedError.exit_code
-
-
-class NoLedgerError(LedgerError, InputError):
-    """There is no ledger here (yet)."""
-
-    exit_code = InputError.exit_code
-
-
-class NoRunError(LedgerError, InputError):
-    """There is no run with this name."""
-
-    exit_code = InputError.exit_code
 
 
 class Database:
@@ -130,7 +95,7 @@ class Database:
         self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 30.0
     ) -> None:
         create = create and not read_only
-        self._engine, self.name = _engine(url, create, read_only, timeout)
+        self._engine, self.name = engine_of(url, create, read_only, timeout)
         self._timeout = timeout
         try:
             with self._explained():
@@ -163,7 +128,7 @@ class Database:
             connection.info["begin"] = "BEGIN IMMEDIATE"
         transaction = connection.begin()
         if self._engine.dialect.name == "postgresql":
-            connection.execute(_POSTGRES_WRITER, {"most": f"{_milliseconds(2 * self._timeout)}"})
+            connection.execute(_POSTGRES_WRITER, {"most": f"{milliseconds(2 * self._timeout)}"})
         return transaction
 
     def _commit(self, connection: Connection, transaction: RootTransaction) -> None:
@@ -215,7 +180,7 @@ class Database:
         if self._engine.dialect.name != "postgresql":
             return None
         own = self._engine.url
-        query = {n: v for n, v in own.query.items() if n not in (*_PASSWORDS, "connect_timeout")}
+        query = {n: v for n, v in own.query.items() if n not in (*PASSWORDS, "connect_timeout")}
         address = sa.URL.create(
             "postgresql", own.username, None, own.host, own.port, own.database, query
         ).render_as_string()
@@ -322,13 +287,13 @@ class Database:
         """Return the first line of a database's error, without the passwords of the URL."""
         first = (str(getattr(error, "orig", error)).splitlines() or ["no reason given"])[0]
         reason = first.strip().rstrip(".")
-        for secret in _secrets(self._engine.url):
+        for secret in secrets_of(self._engine.url):
             reason = reason.replace(secret, "***")
         return reason
 
     def _cause(self, error: Exception) -> Exception | None:
         """Return a database's error as the cause of ours, unless it contains a password."""
-        return None if any(own in str(error) for own in _secrets(self._engine.url)) else error
+        return None if any(own in str(error) for own in secrets_of(self._engine.url)) else error
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -375,186 +340,6 @@ def _write_ahead(cursor: Any, timeout: float) -> None:
             time.sleep(0.01)
         else:
             return
-
-
-def _engine(url: str, create: bool, read_only: bool, timeout: float) -> tuple[Engine, str]:
-    if not url:
-        raise InputError("a ledger needs a name; try sqlite:///market.db.")
-    try:
-        address = sa.engine.make_url(url if "://" in url else f"sqlite:///{url}")
-        kind = address.get_backend_name()
-        settings: dict[str, Any] = {}
-        if kind == "sqlite":
-            address, name = _sqlite(address.set(drivername="sqlite"), create, read_only)
-            settings = {"connect_args": {"check_same_thread": False, "timeout": timeout}}
-            if address.database in (None, "", ":memory:"):
-                settings["poolclass"] = sa.pool.StaticPool
-            elif read_only and not address.query.get("uri"):
-                settings = _reader(Path(address.database), timeout)
-        elif kind == "postgresql":
-            require("psycopg", "postgres")
-            address = address.set(drivername="postgresql+psycopg")
-            where = address.host or address.query.get("host", "this machine")
-            if "@" in where:  # the end of a password
-                raise InputError("an @ in the password of a database URL must be written as %40.")
-            name = f"the database {address.database or address.username!r} on {where}"
-            address = address.update_query_dict(
-                {"connect_timeout": str(math.ceil(timeout))} | dict(address.query)
-            )
-        else:
-            raise InputError(f"a ledger lives in SQLite or PostgreSQL, not in {kind}.")
-        engine: Engine = sa.create_engine(address, **settings)
-    except InputError:
-        raise
-    except (sa.exc.ArgumentError, ValueError):
-        # The reason would quote parts of the URL, which may contain a password.
-        raise InputError("not a valid database URL; try sqlite:///market.db.") from None
-    if engine.dialect.name == "sqlite":
-
-        def prepare(connection: Any, _: Any) -> None:
-            connection.isolation_level = None  # transactions are begun below, not by the driver
-            connection.execute("PRAGMA synchronous = FULL")
-            connection.execute("PRAGMA foreign_keys = ON")
-            # KiB: the accounts stay in memory while the text of a large round is written.
-            connection.execute("PRAGMA cache_size = -8000")
-
-        def begin(connection: Connection) -> None:
-            connection.exec_driver_sql(connection.info.pop("begin", "BEGIN"))
-
-        sa.event.listen(engine, "connect", prepare)
-    else:
-
-        def begin(connection: Connection) -> None:
-            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(timeout)}")
-
-    sa.event.listen(engine, "begin", begin)
-    return engine, name
-
-
-def _milliseconds(seconds: float) -> int:
-    """Return a time limit for PostgreSQL, for which 0 would mean none."""
-    return max(1, round(1000 * seconds))
-
-
-def _secrets(address: Any) -> list[str]:
-    """Return the passwords in a URL."""
-    given = [address.password, *(address.query.get(name) for name in _PASSWORDS)]
-    return [str(secret) for secret in given if secret]
-
-
-def has_password(url: str) -> bool:
-    """Return whether a database's URL contains a password.
-
-    Examples
-    --------
-    >>> has_password("postgresql://market:x@db.internal/market"), has_password("market.db")
-    (True, False)
-    """
-    try:
-        return bool(_secrets(sa.engine.make_url(url)))
-    except (sa.exc.ArgumentError, ValueError):  # the name of a file, or a mistyped URL
-        return re.search(":.*@", url) is not None
-
-
-def masked(url: str) -> str:
-    """Return a database's URL without its passwords, to be shown.
-
-    Examples
-    --------
-    >>> masked("postgresql://market:x%40y@db.internal/market?sslpassword=z&port=1")
-    'postgresql://market:***@db.internal/market?sslpassword=***&port=1'
-    """
-    if not has_password(url):
-        return url
-    scheme, mark, rest = url.partition("://")
-    rest = re.sub("(password=)[^&]*", r"\1***", rest)
-    return scheme + mark + re.sub(":.*@", ":***@", rest)
-
-
-def _sqlite(address: Any, create: bool, read_only: bool) -> tuple[Any, str]:
-    """Return the checked address of an SQLite file, and its name for messages."""
-    if any((address.host, address.port, address.username, address.password)):
-        raise InputError("not a valid database URL; try sqlite:///market.db.")
-    _require_known(address.query)
-    if address.database in (None, "", ":memory:"):
-        return address, "the ledger in memory"
-    if address.query:
-        _require_regular(Path(unquote(urlsplit(address.database).path)))
-        if read_only:
-            address = address.update_query_dict({"mode": "ro"})
-        return address, address.database
-    if re.search(":.*@", address.database):  # a mistyped URL, which may contain a password
-        raise InputError(
-            "neither the name of a file nor a valid database URL; try sqlite:///market.db."
-        )
-    path = Path(address.database)
-    _require_regular(path)
-    if not path.parent.is_dir():
-        raise InputError(f"cannot open {path}: there is no directory {path.parent}.")
-    if not create and not path.exists():
-        raise NoLedgerError(
-            f"there is no ledger {path}; create one with: fedprice ledger open sqlite:///{path}"
-        )
-    if path.exists() and not os.access(path, os.R_OK):
-        raise InputError(f"cannot read {path}; check its permissions.")
-    if read_only:
-        return address, str(path)
-    if not create and not (os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)):
-        query = {"mode": "ro", "uri": "true"}
-        if _is_fixed(path):
-            query["immutable"] = "1"
-        return address.set(database=f"file:{quote(str(path))}", query=query), str(path)
-    try:  # SQLite would let everybody read the file, if the umask does
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE)
-        os.fchmod(handle, PRIVATE)
-        os.close(handle)
-    except FileExistsError:
-        pass
-    except OSError as error:
-        raise InputError(f"cannot create {path}: {error.strerror}.") from error
-    return address, str(path)
-
-
-def _require_known(query: Mapping[str, Any]) -> None:
-    """Refuse parameters of an SQLite URL that would be ignored, or that turn off its locks."""
-    known = {"mode": ("ro", "rw", "rwc"), "uri": ("true",)}
-    for name, value in query.items():
-        if value not in known.get(name, ()) or "uri" not in query:
-            raise InputError(
-                "the parameters of an SQLite URL can be mode=ro, mode=rw or mode=rwc, with "
-                f"uri=true and a file: name; got {name!r}. Leave it out."
-            )
-
-
-def _require_regular(path: Path) -> None:
-    """Refuse what cannot be an SQLite file: directories, devices, names that cannot be shown."""
-    if not path.name.isprintable():
-        raise InputError(f"the name of a ledger's file must be printable; got {path.name!r}.")
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a directory; give the name of a file.")
-        if path.exists() and not path.is_file():
-            raise InputError(f"{path} is not a regular file; give the name of another one.")
-    except OSError as error:
-        raise InputError(f"cannot open {path}: {error.strerror}.") from error
-
-
-def _reader(path: Path, timeout: float) -> dict[str, Any]:
-    """Return how an SQLite file is opened for every read, without permission to write."""
-
-    def connect() -> sqlite3.Connection:
-        address = f"file:{quote(str(path))}?mode=ro"
-        if _is_fixed(path):
-            address += "&immutable=1"
-        return sqlite3.connect(address, timeout, check_same_thread=False, uri=True)
-
-    return {"creator": connect, "poolclass": sa.pool.NullPool}
-
-
-def _is_fixed(path: Path) -> bool:
-    """Return whether a reader needs no log files, because this database cannot be written here."""
-    writable = os.access(path.parent, os.W_OK) and os.access(path, os.W_OK)
-    return not writable and not Path(f"{path}-wal").exists()
 
 
 def _definitions(connection: Connection) -> list[tuple[Any, ...]]:

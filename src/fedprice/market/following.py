@@ -18,15 +18,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError, nearest
-from fedprice.market.database import (
-    DamagedError,
-    Database,
-    LedgerError,
-    NoLedgerError,
-    NoRunError,
-    masked,
-)
+from fedprice.market.database import Database
+from fedprice.market.database_url import masked
 from fedprice.market.keys import simulation_key
+from fedprice.market.ledger_errors import DamagedError, LedgerError, NoLedgerError, NoRunError
 from fedprice.market.period_reader import PeriodReader, Point, RoundSeen, RunSummary
 from fedprice.market.periods import next_period, run_of
 from fedprice.market.schema import entries, sa

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fedprice.errors import InputError
 from fedprice.market.canonical import content_of, key_text
 from fedprice.market.chain import chain
-from fedprice.market.database import DamagedError, NoLedgerError
+from fedprice.market.ledger_errors import DamagedError, NoLedgerError
 from fedprice.market.schema import accounts, entries, sa
 from fedprice.market.states import check_states, stray_parts
 from fedprice.verify import Books, VerificationError, check_entries, check_next

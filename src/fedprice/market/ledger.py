@@ -18,7 +18,8 @@ from fedprice.errors import FedpriceError, InputError
 from fedprice.market.accounts import account_ids
 from fedprice.market.canonical import canonical_text
 from fedprice.market.chain import Entry, append, recorded
-from fedprice.market.database import DamagedError, Database, LedgerError, NoLedgerError
+from fedprice.market.database import Database
+from fedprice.market.ledger_errors import DamagedError, LedgerError, NoLedgerError
 from fedprice.market.ledger_reader import Head, LedgerReader
 from fedprice.market.messages import (
     plain_reason,

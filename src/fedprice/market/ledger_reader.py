@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedprice.errors import InputError, nearest
 from fedprice.market.accounts import balances_of
 from fedprice.market.chain import chain, find, last_number
-from fedprice.market.database import DamagedError, NoRunError
+from fedprice.market.ledger_errors import DamagedError, NoRunError
 from fedprice.market.messages import require_name, valid_signature
 from fedprice.market.metrics import WHO, RoundMetrics, round_metrics
 from fedprice.market.schema import accounts, entries, measured, sa

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import FedpriceError
-from fedprice.market.database import DamagedError, Database, NoLedgerError
+from fedprice.market.database import Database
 from fedprice.market.inspection import Inspection
+from fedprice.market.ledger_errors import DamagedError, NoLedgerError
 from fedprice.market.schema import entries, sa
 
 if TYPE_CHECKING:

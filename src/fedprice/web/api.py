@@ -399,7 +399,7 @@ def _status(error: FedpriceError) -> int:
     """Return the status of an answer: 422 unless a ledger or this machine is at fault."""
     if isinstance(error, MissingExtraError):
         return 501
-    from fedprice.market.database import LedgerError
+    from fedprice.market.ledger_errors import LedgerError
 
     return 409 if isinstance(error, LedgerError) else 422
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nicegui import context, ui
 
 from fedprice.errors import FedpriceError
-from fedprice.market.database import NoLedgerError, masked
+from fedprice.market.database_url import masked
+from fedprice.market.ledger_errors import NoLedgerError
 from fedprice.pricing.display import number
 from fedprice.web.accounts import client_address
 from fedprice.web.badge import Badge
