@@ -344,13 +344,20 @@ def test_letters(run: Run, here: Path) -> None:
         f"{row['price'] / 10:,.2f} EUR for a tenth of the rounds, {row['price']:,.2f} EUR for all "
         "1,000 of them",
         "join about 1 round in 7: a level of 0.1458, or 146 of 1,000 rounds on average",
-        f"The payment is then {row['payment']:,.2f} EUR, from the server to you",
+        f"The payment is then {row['payment']:,.2f} EUR to you",
+        "Luck does not change the payment",
         "Any level from 0 (never) to 1",
         "assumed to be 0 for every client",
-        "What joining costs you rises faster, as cost · q^2",
+        "what joining costs you rises faster, as your cost for all rounds times q^2",
         "what a sample teaches",
     ):
         assert part in text
+    assert "noise of training" not in text  # on which nothing depends here
+    for line in re.findall(r"of 1,000 \| (.*) \|", text):
+        paid, cost, rest = (
+            round(100 * float(cell[:-4].replace(",", ""))) for cell in line.split(" | ")
+        )
+        assert paid - cost == rest  # to the cent
     (command,) = re.findall("```sh\nfedprice (.*)\n```", text)
     answer = json.loads(run(*shlex.split(command), "--format", "json")[1])["response"]
     assert answer["level"] == pytest.approx(row["level"], rel=1e-6)
@@ -368,7 +375,8 @@ def test_a_letter_to_one_who_pays(run: Run) -> None:
     text = path.read_text("utf-8")
     assert f"and pay in proportion: {-frame['price'][n] / 10:,.2f} for a tenth" in text
     assert "rises faster" not in text
-    assert "from you to the server" in text
+    assert "from you, for all rounds together" in text
+    assert "Luck" not in text
     (command,) = re.findall("```sh\nfedprice (.*)\n```", text)
     answer = json.loads(run(*shlex.split(command), "--format", "json")[1])["response"]
     assert answer["level"] == pytest.approx(frame["level"][n], rel=1e-6)

@@ -70,8 +70,11 @@ def test_a_pure_seller_needs_neither_value_nor_impact(run: Run) -> None:
     assert (best["level_unpaid"], best["utility_unpaid"]) == (0, 0)
     assert best["gain"] == best["profit"] == pytest.approx(12**2 / (4 * 40))
     said = run("respond", "--price", 12, "--cost", 40)[1]
-    assert "stay away, with a utility of 0" in said
+    assert "stay away: no payment, no cost" in said
     assert "accepting gains 0.9 over declining" in said
+    assert not any(word in said for word in ("utility", "break even", "paying to join"))
+    said = run("respond", "--price", 12, "--cost", 40, "--value", 4000, "--impact", 0.0005)[1]
+    assert all(word in said for word in ("utility", "break even", "paying to join"))
 
 
 @pytest.mark.parametrize("price", [-30, -2, -0.001, 0, 0.001, 2, 30])

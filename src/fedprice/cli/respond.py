@@ -120,11 +120,19 @@ def _respond_to_price(
     def screen() -> RenderableType:
         from rich.markup import escape
 
-        below = (
-            "a price of 0: you would join, and pay the server"
-            if joins
-            else "no price: you would stay away"
-        )
+        wants = [
+            (
+                "break even",
+                f"at a price of {number(answer['break_even_price'])}; below it, joining costs you "
+                "more than it pays",
+            ),
+            (
+                "paying to join",
+                "yes: below a price of 0 you would join, and pay the server"
+                if joins
+                else "no: below a price of 0 you would stay away",
+            ),
+        ]
         way = "from" if price < 0 else "to"
         whose = f"{client}: " if client else ""
         return facts_table(
@@ -135,12 +143,7 @@ def _respond_to_price(
                 ("cost", number(answer["cost"])),
                 ("profit", f"{number(answer['profit'])} in money"),
                 *_comparison(answer),
-                (
-                    "break even",
-                    f"at a price of {number(answer['break_even_price'])}; below it, "
-                    "joining costs you more than it pays",
-                ),
-                ("you pay below", below),
+                *([] if _sells_only(answer) else wants),
                 *more,
             ],
         )
@@ -152,10 +155,16 @@ def _respond_to_price(
     )
 
 
+def _sells_only(answer: dict[str, Any]) -> bool:
+    """Return whether the model itself is worth nothing to this client, as far as was said."""
+    return bool(answer["utility"] == answer["profit"] and not answer["level_unpaid"])
+
+
 def _comparison(answer: dict[str, Any]) -> list[tuple[str, str]]:
     """Say what the best level is worth, what declining is, and which one is better."""
     utility, unpaid, gain = (answer[name] for name in ("utility", "utility_unpaid", "gain"))
-    without = "stay away, with a utility of 0"
+    seller = _sells_only(answer)
+    without = "stay away: no payment, no cost" if seller else "stay away, with a utility of 0"
     if answer["level_unpaid"]:
         level = number(answer["level_unpaid"])
         without = f"join unpaid at level {level}, with a utility of {number(unpaid)}"
@@ -166,11 +175,8 @@ def _comparison(answer: dict[str, Any]) -> list[tuple[str, str]]:
     else:
         unpaid_too = ", if you may then join unpaid" if answer["level_unpaid"] else ""
         said = f"declining is better, by {number(-gain)}{unpaid_too}"
-    return [
-        ("utility", f"{number(utility)}, with what your absence costs the model"),
-        ("declining", without),
-        ("verdict", said),
-    ]
+    worth = ("utility", f"{number(utility)}, with what your absence costs the model")
+    return [*([] if seller else [worth]), ("declining", without), ("verdict", said)]
 
 
 def _respond_to_table(

@@ -24,6 +24,7 @@ __all__ = [
     "ASSUMED",
     "GIVEN",
     "MEANING",
+    "UNNEEDED",
     "Assumptions",
     "needs_alpha",
     "refuse_robust",
@@ -34,8 +35,9 @@ ASSUMED = {"value": 0.0, "grad_norm": 1.0}
 ALPHA_FREE = (
     "equilibrium", "uniform", "weighted", "uniform-published", "weighted-published", "subset"
 )  # fmt: skip
+UNNEEDED = "not needed"  # how the text of a fact begins that no price depends on
 MEANING = {
-    "value": "assumed to be 0 for every client: all of them join for money alone",
+    "value": "assumed to be 0 for every client: none is taken to need the model itself",
     "grad_norm": "assumed to be 1 for every client: all samples teach equally much",
 }
 
@@ -68,7 +70,7 @@ class Assumptions:
         if calibration is not None:
             low, high = map(number, calibration.interval)
             known += f"; 95 % from {low} to {high}"
-        unknown = "not needed: without values, no price depends on it; losses are in units of α"
+        unknown = f"{UNNEEDED}: without values, no price depends on it; losses are in units of α"
         pairs = [
             ("budget", f"{money(game.budget, currency)} in total, for all rounds together"),
             ("rounds", number(game.bound.rounds)),

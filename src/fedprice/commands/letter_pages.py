@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["write_pdf"]
 
-WIDTH, HEIGHT, MARGIN = 595.0, 842.0, 56.0  # of a page of A4, in points
-LEADING = 1.38  # line spacing over the size of letters
-SIZES = {"title": 18.0, "heading": 11.5, "text": 9.8, "command": 8.5, "table": 8.8}
-SPACE_ABOVE = {"heading": 10.0, "text": 3.0, "command": 4.0, "table": 4.0}
+WIDTH, HEIGHT, MARGIN = 595.0, 842.0, 52.0  # of a page of A4, in points
+LEADING = 1.3  # line spacing over the size of letters
+SIZES = {"title": 18.0, "heading": 11.5, "text": 9.5, "command": 8.5, "table": 8.8}
+SPACE_ABOVE = {"heading": 9.0, "text": 3.0, "command": 4.0, "table": 4.0}
 FAMILY, FIXED = "DejaVu Sans", "DejaVu Sans Mono"  # which matplotlib brings
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice.commands.assumptions import UNNEEDED
 from fedprice.errors import InputError
 from fedprice.game import best_level
 from fedprice.pricing.display import count_clients, number, safe
@@ -155,27 +156,33 @@ def letter(
         return f"{digits} {currency}" if currency else digits
 
     def line(at: float) -> list[str]:
-        own, mark = cost * at**tau, " (expected)" if at == level else ""
-        cells = (price * at, own, price * at - own)
+        paid, own = (x if abs(x) < 0.01 else round(x, 2) for x in (price * at, cost * at**tau))
+        mark, cells = " (expected)" if at == level else "", (paid, own, paid - own)
         share = f"{number(round(at * game.bound.rounds))} of {rounds}"
         return [f"{number(at)}{mark}", share, *map(amount, cells)]
 
     verb = "pay" if price < 0 else "are paid"
-    direction = "from you to the server" if price < 0 else "from the server to you"
+    direction = "from you" if price < 0 else "to you"
     offer = (
         f"We expect you to {level_in_words(level)}: a level of {number(level)}, or "
         f"{number(round(level * game.bound.rounds))} of {rounds} rounds on average. The payment is "
-        f"then {amount(abs(price * level))}, {direction}, for all rounds together. Coins that "
+        f"then {amount(abs(price * level))} {direction}, for all rounds together. Coins that "
         "neither side can influence decide which rounds these are."
     )
+    if price > 0:
+        offer += (
+            " Luck does not change the payment: if you deliver an update in every round that your "
+            "coins choose, you get all of it, however many these are."
+        )
     rate = (
         f"You choose how often you join, and {verb} in proportion: {amount(abs(price) / 10)} for a "
         f"tenth of the rounds, {amount(abs(price))} for all {rounds} of them."
     )
     if price > 0:
         rate += (
-            f" What joining costs you rises faster, as cost · q^{number(tau)} for a share q of the "
-            "rounds, so that from some level on a further round costs you more than it pays."
+            " We assume that what joining costs you rises faster, as your cost for all rounds "
+            f"times q^{number(tau)} for a share q of them, so that from some level on a further "
+            "round costs you more than it pays."
         )
     if level == 0:
         offer = f"We expect you to {level_in_words(level)}."
@@ -191,15 +198,19 @@ def letter(
     )
     shown = [("your cost", f"{amount(cost)} for joining every round"), *_own(outcome, n)]
     rest = assumptions.facts(game, calibration, currency)
-    facts = [*shown, *((IN_WORDS.get(what, what), text) for what, text in rest)]
+    facts = [
+        *shown,
+        *((IN_WORDS.get(what, what), text) for what, text in rest if not text.startswith(UNNEEDED)),
+    ]
     return Letter(
         f"Offer to {name}",
         [
             (
                 "text",
-                f"A model is to be trained on the data of {count} in {rounds} rounds. Data stay "
-                "where they are: whoever joins a round trains on its own data and sends an update "
-                "of the model. This letter says what you are offered for joining.",
+                f"A model is to be trained on the data of {count}, of whom you are one, in "
+                f"{rounds} rounds. Data stay where they are: whoever joins a round trains on its "
+                "own data and sends an update of the model. This letter says what you are offered "
+                "for joining.",
             ),
             ("heading", "The offer"),
             ("text", offer),
@@ -250,7 +261,9 @@ def _command(outcome: Outcome, n: int) -> str:
         float(x[n]) for x in (outcome.prices, clients.cost, clients.value, clients.level_max)
     )
     impact = float(game.impact[n]) if value else 0.0  # which only matters to who has a value
-    given = {"--price": price, "--cost": cost, "--value": value, "--impact": impact}
+    given = {"--price": price, "--cost": cost}
+    if value:
+        given |= {"--value": value, "--impact": impact}
     if game.cost_exponent != 2:
         given["--exponent"] = game.cost_exponent
     if cap < 1:
