@@ -1,11 +1,13 @@
-"""Work on items that is done while the next item is made."""
+"""Work on large vectors, and on items while the next item is made."""
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
-from fedprice.arrays import LARGE, each_meanwhile, in_parts
+from fedprice.arrays import LARGE, each_meanwhile, in_parts, scratch
 
 
 def test_the_next_item_is_made_while_the_last_one_is_worked_on() -> None:
@@ -16,7 +18,7 @@ def test_the_next_item_is_made_while_the_last_one_is_worked_on() -> None:
         second.set()
         yield 2
 
-    each_meanwhile(items(), lambda item: seen.append((item, second.wait(20))), large=True)
+    each_meanwhile(items(), lambda item: (item, second.wait(20)), seen.append, large=True)
     assert seen == [(1, True), (2, True)]
 
 
@@ -29,13 +31,13 @@ def test_items_are_worked_on_one_after_the_other_and_the_first_error_ends_it(lar
             made.append(item)
             yield item
 
-    def work(item: int) -> None:
+    def work(item: int) -> int:
         if item == 4:
             raise ValueError("four")
-        seen.append(item)
+        return item
 
     with pytest.raises(ValueError, match="four"):
-        each_meanwhile(items(), work, large=large)
+        each_meanwhile(items(), work, seen.append, large=large)
     assert seen == [0, 1, 2, 3]
     assert made[-1] <= 5  # nobody is asked for more than the next one
 
@@ -43,13 +45,24 @@ def test_items_are_worked_on_one_after_the_other_and_the_first_error_ends_it(lar
 def test_work_leaves_a_core_to_whoever_makes_the_next_item(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    parts = list[list[slice]]()
+    parts = list[int]()
 
-    def work(_: object) -> None:
-        parts.append(in_parts(LARGE, lambda part: part))
+    def work(_: object) -> int:
+        return len(in_parts(LARGE, lambda part: part))
+
+    def then(count: int) -> None:
+        parts.extend((count, work(None)))
 
     for cores in (2, 4):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        each_meanwhile([None], work, large=True)
-        work(None)
-    assert [len(own) for own in parts] == [1, 2, 3, 4]
+        each_meanwhile([None], work, then, large=True)
+    assert parts == [1, 2, 3, 4]
+
+
+def test_scratch_is_the_same_memory_again_but_not_that_of_another_thread() -> None:
+    first = scratch(1000)
+    assert first.size == 1000
+    assert np.shares_memory(first, scratch(10))
+    assert np.shares_memory(scratch(2000), scratch(1000))
+    with ThreadPoolExecutor(1) as other:
+        assert not np.shares_memory(scratch(1000), other.submit(scratch, 1000).result())

@@ -25,6 +25,7 @@ __all__ = [
     "at_once",
     "each_meanwhile",
     "in_parts",
+    "scratch",
 ]
 
 _S = TypeVar("_S")
@@ -63,25 +64,40 @@ def at_once(items: Sequence[_S], work: Callable[[_S], _T]) -> list[_T]:
     return [work(own) for own in items]
 
 
-def each_meanwhile(items: Iterable[_S], work: Callable[[_S], object], *, large: bool) -> None:
-    """Call a function for each item, one after the other; if large, while the next one is made.
+def each_meanwhile(
+    items: Iterable[_S], work: Callable[[_S], _T], then: Callable[[_T], object], *, large: bool
+) -> None:
+    """Call two functions for each item, one after the other: `then` gets what `work` returns.
 
-    At most one item is worked on while another one is being made, which takes one of the cores.
+    If items are large, `work` runs while the next item is made, on all cores but one. It gets few
+    turns while the other thread holds Python's lock, so it should consist of few, long calls;
+    `then` runs when nothing else does.
     """
     if not large:
         for item in items:
-            work(item)
+            then(work(item))
             del item  # it may be large, and the next one is not there yet
         return
     with ThreadPoolExecutor(1, "fedprice", _leave_a_core) as worker:
-        last: Future[object] | None = None
+        last: Future[_T] | None = None
         for item in items:
             if last is not None:
-                last.result()
+                then(last.result())
             last = worker.submit(work, item)
             del item
         if last is not None:
-            last.result()
+            then(last.result())
+
+
+def scratch(size: int) -> FloatArray:
+    """Return room for some numbers, which later calls in the same thread return again.
+
+    New memory of this size costs more than what is done in it: the system clears it page by page.
+    """
+    room: FloatArray | None = getattr(_of_thread, "scratch", None)
+    if room is None or room.size < size:
+        room = _of_thread.scratch = np.empty(size)
+    return room[:size]
 
 
 _of_thread = threading.local()

@@ -1,4 +1,4 @@
-"""`Intake`: reads the replies to calls, has the market check them, and aggregates them.
+"""`Intake`: reads the replies to calls, and has the market check them.
 
 A reply contains new weights, or an update new − old; its parameters become one flat row, and its
 buffers another. One row is used for all replies: a large model is not copied more than once.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,28 +33,16 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from flwr.app import Message
 
-    from fedprice.arrays import Arrays, BoolArray, FloatArray, IntArray
+    from fedprice.arrays import Arrays, FloatArray
     from fedprice.flower.wrapped import Wrapped
     from fedprice.learning.layout import Layout
-    from fedprice.market.messages import Signed
     from fedprice.market.run import MarketRun
-    from fedprice.rounds.loop import Round
 
 __all__ = ["Intake", "without_arrays"]
 
 _log = logging.getLogger("flwr")
 
 VARIANCES = ("running_var", "moving_variance")  # as PyTorch and Keras call them
-
-
-@dataclass(frozen=True)
-class _Reply:
-    """A reply being processed: what was signed, and what arrived."""
-
-    signed: Signed
-    arrays: Arrays
-    digest: str
-    reach: float | None
 
 
 class Intake:
@@ -80,22 +67,24 @@ class Intake:
     ) -> None:
         self._market, self._names, self._layout = market, names, layout
         self._strategy = strategy
-        self._clients = list(market.agreement.deals)
         self._is_bytes = ANY in market.agreement.schema.shapes
         self._row = np.empty((1, 0 if self._is_bytes else layout.size), layout.dtype)
-        self._reply: _Reply | None = None
 
-    def take(self, round_: Round, number: int, reply: Message, reach: float | None) -> bool:
-        """Hand a client's reply to the round; return whether it was admitted.
+    def check(
+        self, client: str, reply: Message, model: Arrays, reach: float | None
+    ) -> Updates | None:
+        """Return the update in a client's reply, until the next call; None if it is refused.
 
         Parameters
         ----------
-        round_, number, reply
-            The round, which client, counted from 0, and what it answered.
+        client, reply
+            Who answered, and what.
+        model
+            The model of the round, from which the client started.
         reach
             η E of the round, where it is known.
         """
-        client, signed = self._clients[number], None
+        signed = None
         try:
             _require_reply(reply, client)
             fields = market_fields(reply.content)
@@ -108,19 +97,21 @@ class Intake:
             buffers = None
             if self._is_bytes or [array.shape for array in arrays] == list(self._layout.shapes):
                 if self._strategy is not None:
-                    self._strategy.require_fit(self.with_weights(reply, round_.model).content)
+                    self._strategy.require_fit(self.with_weights(reply, model).content)
                 if not self._is_bytes:
-                    buffers = self._read(arrays, None if is_update else round_.model)
+                    buffers = self._read(arrays, None if is_update else model)
                     self._require_small(client, arrays)
                     self._require_variances(arrays)
             else:
                 self._row[:] = 0.0  # the market then refuses it with the reason
         except RefusedError as error:
             self._market.refuse(client, str(error), signed)
-            return False
-        self._reply = _Reply(signed, arrays, digest, reach)
-        updates = Updates(self._row, buffers=buffers)
-        return bool(round_.arrive(np.array([number]), updates).all())
+            return None
+        change = arrays if self._is_bytes else [*self._layout.split(self._row[0])]
+        norm = self._market.accept(
+            client, signed, arrays, reach=reach, digest=digest, change=change
+        )
+        return Updates(self._row, buffers=buffers, norms=np.array([norm])) if norm else None
 
     def with_weights(self, reply: Message, base: Arrays) -> Message:
         """Return a reply that was admitted with new weights, where it has new − old."""
@@ -134,21 +125,6 @@ class Intake:
         ]
         content = RecordDict({**reply.content, name: to_record(self._names, weights)})
         return make_message(metadata=reply.metadata, content=content)
-
-    def admit(self, round_: int, clients: IntArray, updates: Updates) -> BoolArray:
-        """Have the market check the current reply: an `Admission` of the round loop."""
-        reply = self._reply
-        if reply is None:
-            raise RefusedError("there is no reply under way.")
-        admitted = self._market.accept(
-            self._clients[int(clients[0])],
-            reply.signed,
-            reply.arrays,
-            reach=reply.reach,
-            digest=reply.digest,
-            change=reply.arrays if self._is_bytes else [*self._layout.split(updates.values[0])],
-        )
-        return np.array([admitted])
 
     def _read(self, arrays: Arrays, base: Arrays | None) -> FloatArray | None:
         """Write new − old of the parameters into the row; return the buffers."""
@@ -169,7 +145,7 @@ class Intake:
     def _require_small(self, client: str, arrays: Arrays) -> None:
         """Refuse an update whose weighted sum with others the model's numbers could not hold."""
         market, layout = self._market, self._layout
-        scale = 4 * len(self._clients) * market.weight(client)
+        scale = 4 * len(market.agreement.deals) * market.weight(client)
         cap = market.agreement.caps.get(client, math.inf)
         for array, largest, is_buffer in zip(arrays, layout.largest, layout.buffers, strict=True):
             # Buffers have no cap; whole numbers are clipped where they go out of range.

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import Arrays
     from fedprice.flower.pricing import Pricing
+    from fedprice.learning.task import Updates
     from fedprice.market.messages import SigningKey
     from fedprice.rounds import Aggregator, Rounds, ServerStep
     from fedprice.rounds.loop import Round
@@ -348,7 +349,6 @@ class PricedParticipation(Strategy):
             self._initial,
             aggregator=self.aggregator,
             server_step=self.server_step,
-            admit=self._intake.admit,
             before=left,
         )
         if self.strategy is not None:
@@ -437,15 +437,23 @@ class PricedParticipation(Strategy):
         taken = list[tuple[str, Message]]()
         reach = self._reach(self.done)
 
-        def take(answer: tuple[str, Message]) -> None:
+        def check(answer: tuple[str, Message]) -> tuple[str, Message, Updates] | None:
             client, reply = answer
-            if self._intake.take(round_, numbers[client], reply, reach):
-                # A strategy aggregates the arrays; without one they are already in the sum.
-                kept = reply if self.strategy is not None else without_arrays(reply)
-                taken.append((client, kept))
+            updates = self._intake.check(client, reply, round_.model, reach)
+            if updates is None:
+                return None
+            # A strategy aggregates the arrays; without one they are in the updates.
+            return client, reply if self.strategy is not None else without_arrays(reply), updates
 
-        # While a large update is checked and added, the next one is on its way.
-        each_meanwhile(answered(self._called, replies), take, large=self._layout.size >= LARGE)
+        def add(checked: tuple[str, Message, Updates] | None) -> None:
+            if checked is not None:
+                client, reply, updates = checked
+                round_.arrive(np.array([numbers[client]]), updates)
+                taken.append((client, reply))
+
+        # While a large update is checked, the next one is on its way.
+        large = self._layout.size >= LARGE
+        each_meanwhile(answered(self._called, replies), check, add, large=large)
         for client, own in market.refused.items():
             why = own.reason
             _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)

@@ -42,6 +42,8 @@ class Updates(NamedTuple):
     buffers
         The new buffers of each client, one flat row per client in 64-bit floats; None where the
         model has none.
+    norms
+        The Euclidean norms of the updates, all of them finite, where they are known already.
     """
 
     values: npt.NDArray[Any]
@@ -49,6 +51,7 @@ class Updates(NamedTuple):
     largest: FloatArray | None = None
     gradients: int = 0
     buffers: FloatArray | None = None
+    norms: FloatArray | None = None
 
 
 class Task(ABC):

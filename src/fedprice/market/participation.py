@@ -77,7 +77,7 @@ def market_rounds(
     *,
     aggregator: Aggregator,
     server_step: ServerStep,
-    admit: Admission,
+    admit: Admission | None = None,
     before: State | None,
 ) -> Rounds:
     """Return the rounds of a market, resumed where its ledger ends.

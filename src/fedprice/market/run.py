@@ -127,8 +127,8 @@ class MarketRun:
         reach: float | None = None,
         digest: str | None = None,
         change: Sequence[npt.NDArray[Any]] | None = None,
-    ) -> bool:
-        """Accept or refuse a client's update for this round; return whether it may be used.
+    ) -> float:
+        """Accept or refuse a client's update for this round; return its norm, 0 if it is refused.
 
         Parameters
         ----------
@@ -141,14 +141,14 @@ class MarketRun:
             As for `UpdateDesk.accept`.
         """
         if client in self._joined or not self._is_asked(client):
-            return False
+            return 0.0
         try:
             norm, sketch = self._desk.accept(
                 client, self.round, signed, arrays, base=self.model, digest=digest, change=change
             )
         except RefusedError as error:
             self.refuse(client, str(error), signed, getattr(error, "norm", None))
-            return False
+            return 0.0
         self.refused.pop(client, None)  # an earlier one may have come from somebody else
         gradient = math.inf if reach is None else shown_grad_norm(norm, reach)
         shown = f"{gradient:.6g}" if gradient < math.inf else ""
@@ -161,7 +161,7 @@ class MarketRun:
             sketch,
             signed.signature.hex(),
         )
-        return True
+        return norm
 
     def refuse(
         self, client: str, reason: str, signed: Signed | None = None, norm: float | None = None

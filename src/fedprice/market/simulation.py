@@ -294,9 +294,8 @@ class _Signing:
             name, arrays = self._names[n], self._layout.arrays(updates.values[slot], buffers)
             run, base = market.agreement.run, market.model
             content = Update(run, name, round_, arrays_hash(arrays, update=True), base)
-            admitted[slot] = market.accept(
-                name, self._keys[name].sign(content), arrays, reach=reach
-            )
+            signed = self._keys[name].sign(content)
+            admitted[slot] = market.accept(name, signed, arrays, reach=reach) > 0
         return admitted
 
 

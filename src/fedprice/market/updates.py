@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.arrays import at_once, in_parts
+from fedprice.arrays import at_once, in_parts, scratch
 from fedprice.market.messages import (
     ANY,
     RefusedError,
@@ -165,16 +165,15 @@ def sketch_of(arrays: Sequence[npt.NDArray[Any]]) -> Accepted:
     tall, each = -(-max(sizes) // WIDTH), -(-sum(sizes) // len(sizes))
 
     def look(part: slice) -> list[tuple[float, FloatArray]]:
-        table = np.empty((tall, WIDTH))
+        table = scratch(tall * WIDTH).reshape(tall, WIDTH)
         found: list[tuple[float, FloatArray]] = []
         with np.errstate(over="ignore", invalid="ignore"):  # of this thread
             for run in runs[part]:
                 rows = table[: -(-run.size // WIDTH)]
                 rows.reshape(-1)[run.size :] = 0.0
                 rows.reshape(-1)[: run.size] = run
-                whole = (
-                    run.size // PIECE * (PIECE // WIDTH)
-                )  # rows of whole pieces; one may be left
+                # Rows of whole pieces; one may be left.
+                whole = run.size // PIECE * (PIECE // WIDTH)
                 for some in (rows[:whole].reshape(-1, PIECE // WIDTH, WIDTH), rows[None, whole:]):
                     if some.size:
                         squares = np.vecdot(some, some)  # rows are too short for BLAS's own threads

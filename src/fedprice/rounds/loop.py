@@ -227,7 +227,7 @@ class Round:
     def arrive(self, clients: IntArray, updates: Updates) -> BoolArray:
         """Take the updates of some clients, in rising order; return which of them were admitted."""
         rounds, values, buffers = self._rounds, updates.values, updates.buffers
-        squares, largest = updates.squares, updates.largest
+        squares, largest, norms = updates.squares, updates.largest, updates.norms
         admitted = np.ones(clients.size, np.bool_)
         if rounds.admit is not None:
             admitted = rounds.admit(self.number, clients, updates)
@@ -236,12 +236,10 @@ class Round:
                 squares = None if squares is None else squares[admitted]
                 largest = None if largest is None else largest[admitted]
                 buffers = None if buffers is None else buffers[admitted]
+                norms = None if norms is None else norms[admitted]
         if not clients.size:
             return admitted
-        own = np.einsum("ij,ij->i", values, values).astype(np.float64)
-        if not math.isfinite(own.sum()):  # checks the sum instead of every number
-            self._require_finite(clients, values)
-            own = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        own = self._squares(clients, values) if norms is None else norms**2
         self._collecting().add(clients, values)
         weights = rounds.weight[clients] / self._probability[clients]
         if buffers is not None:
@@ -255,14 +253,19 @@ class Round:
         self._seen.append((clients, own, squares, largest, updates.gradients))
         return admitted
 
-    def _require_finite(self, clients: IntArray, values: npt.NDArray[Any]) -> None:
-        broken = ~np.isfinite(values).all(axis=1)
-        if broken.any():
-            client = self._rounds.ids[int(clients[np.argmax(broken)])]
-            raise DivergedError(
-                f"round {self.number + 1}: the update of client {client!r} is not finite. Lower "
-                "the learning rate, or look at the scale of its features."
-            )
+    def _squares(self, clients: IntArray, values: npt.NDArray[Any]) -> FloatArray:
+        """Return the squared norms of updates; refuse updates that are not finite."""
+        squares: FloatArray = np.einsum("ij,ij->i", values, values).astype(np.float64)
+        if not math.isfinite(squares.sum()):  # checks the sum instead of every number
+            broken = ~np.isfinite(values).all(axis=1)
+            if broken.any():
+                client = self._rounds.ids[int(clients[np.argmax(broken)])]
+                raise DivergedError(
+                    f"round {self.number + 1}: the update of client {client!r} is not finite. "
+                    "Lower the learning rate, or look at the scale of its features."
+                )
+            squares = np.einsum("ij,ij->i", values, values, dtype=np.float64)
+        return squares
 
     def propose(self) -> Arrays:
         """Return the model after the server's step, which `close` takes; nothing is changed yet.

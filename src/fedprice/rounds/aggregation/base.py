@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedprice.arrays import State, in_parts
+from fedprice.arrays import State, in_parts, scratch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -82,7 +82,7 @@ class WeightedSum:
         for factor, update in zip(factors, updates, strict=True):
 
             def add(part: slice, factor: float = factor, update: Any = update) -> None:
-                scaled = np.empty(min(BLOCK, part.stop - part.start))
+                scaled = scratch(min(BLOCK, part.stop - part.start))
                 for start in range(part.start, part.stop, BLOCK):
                     own = slice(start, min(start + BLOCK, part.stop))
                     some, total = scaled[: own.stop - start], self.total[own]
