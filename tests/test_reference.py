@@ -1,4 +1,4 @@
-"""The reference names what the code has: entries, messages, exit codes, columns."""
+"""The reference names what the code has: names, entries, messages, exit codes, columns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import fedprice
 from fedprice import clients, errors, verify
 from fedprice.market import offers, payouts, updates
 
@@ -28,6 +29,30 @@ def cells(page: str, first: str) -> list[list[str]]:
 def names(cell: str) -> list[str]:
     """Return what a cell has in code type."""
     return re.findall(r"`([^`]+)`", cell)
+
+
+def test_the_reference_of_python_has_every_public_name() -> None:
+    """What the page promises to keep is what can be imported."""
+    page = (REFERENCE / "api.md").read_text("utf-8")
+    found = re.findall(r"^(?:   |\.\. py:data:: )(\w+)$", page, re.MULTILINE)
+    assert sorted(found) == sorted(fedprice.__all__)
+
+
+def test_a_name_that_will_be_removed_still_works_and_warns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fedprice._LEAVING, "equilibrium", ("fedprice", "solve"))
+    with pytest.warns(DeprecationWarning, match=r"fedprice\.equilibrium .* use fedprice\.solve"):
+        assert fedprice.equilibrium is fedprice.solve
+
+
+def test_the_changelog_and_the_citation_name_this_version() -> None:
+    top = REFERENCE.parent.parent
+    changelog = (top / "CHANGELOG.md").read_text("utf-8")
+    assert re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)[:2] == [
+        "Unreleased",
+        fedprice.__version__,
+    ]
+    citation = (top / "CITATION.cff").read_text("utf-8")
+    assert re.findall(r"^version: (.+)$", citation, re.MULTILINE) == [fedprice.__version__]
 
 
 @pytest.mark.parametrize("kind", verify.CONTENT)

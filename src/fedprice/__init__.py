@@ -15,6 +15,7 @@ True
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from fedprice.bound import Bound
@@ -112,7 +113,19 @@ __all__ = [
 ]
 
 
+# Names that the next minor version will not have, and what to use instead: (module, name).
+_LEAVING: dict[str, tuple[str, str]] = {}
+
+
 def __getattr__(name: str) -> Any:
+    if name in _LEAVING:
+        module, instead = _LEAVING[name]
+        warnings.warn(
+            f"fedprice.{name} will be removed in the next minor version; use {module}.{instead}.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(importlib.import_module(module), instead)
     if name not in _LATER:
         raise AttributeError(f"module 'fedprice' has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)

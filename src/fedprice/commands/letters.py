@@ -234,7 +234,7 @@ def letter(
             (
                 "text",
                 "If your cost is another one, another level suits you best. Put it in the place of "
-                "--cost, and fedprice (pip install fedprice) says which:",
+                "--cost, and the program that made this letter, fedprice, says which:",
             ),
             ("command", _command(outcome, n)),
             ("heading", "What this offer rests on"),
