@@ -1,6 +1,7 @@
 """Work on large vectors, and on items while the next item is made."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -20,6 +21,36 @@ def test_the_next_item_is_made_while_the_last_one_is_worked_on() -> None:
 
     each_meanwhile(items(), lambda item: (item, second.wait(20)), seen.append, large=True)
     assert seen == [(1, True), (2, True)]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_an_item_is_done_with_before_the_next_one_is_begun(large: bool) -> None:
+    """What `work` returns may be overwritten by its next call."""
+    seen = list[str]()
+
+    def work(item: int) -> int:
+        seen.append(f"work {item}")
+        return item
+
+    def then(item: int) -> None:
+        time.sleep(0.01)
+        seen.append(f"then {item}")
+
+    each_meanwhile(range(3), work, then, large=large)
+    assert seen == ["work 0", "then 0", "work 1", "then 1", "work 2", "then 2"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_an_update_was_accepted_and_never_added_when_the_next_reply_failed(large: bool) -> None:
+    seen = list[int]()
+
+    def items() -> Iterator[int]:
+        yield 0
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        each_meanwhile(items(), lambda item: item, seen.append, large=large)
+    assert seen == [0]
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -113,7 +113,8 @@ __all__ = [
 ]
 
 
-# Names that the next minor version will not have, and what to use instead: (module, name).
+# Names that are about to be removed, and what to use instead: (module, name). Remove their imports
+# above, or nobody is warned.
 _LEAVING: dict[str, tuple[str, str]] = {}
 
 
@@ -121,7 +122,7 @@ def __getattr__(name: str) -> Any:
     if name in _LEAVING:
         module, instead = _LEAVING[name]
         warnings.warn(
-            f"fedprice.{name} will be removed in the next minor version; use {module}.{instead}.",
+            f"fedprice.{name} is about to be removed; use {module}.{instead}.",
             DeprecationWarning,
             stacklevel=2,
         )

@@ -80,19 +80,23 @@ def each_meanwhile(
         return
     with ThreadPoolExecutor(1, "fedprice", _leave_a_core) as worker:
         last: Future[_T] | None = None
-        for item in items:
+        try:
+            for item in items:
+                if last is not None:
+                    ready, last = last, None
+                    then(ready.result())
+                last = worker.submit(work, item)
+                del item
+        finally:  # what was begun is finished, even if making the next item fails
             if last is not None:
                 then(last.result())
-            last = worker.submit(work, item)
-            del item
-        if last is not None:
-            then(last.result())
 
 
 def scratch(size: int) -> FloatArray:
     """Return room for some numbers, which later calls in the same thread return again.
 
     New memory of this size costs more than what is done in it: the system clears it page by page.
+    The largest room that was asked for, some megabytes, is kept until the thread ends.
     """
     room: FloatArray | None = getattr(_of_thread, "scratch", None)
     if room is None or room.size < size:

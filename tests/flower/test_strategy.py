@@ -249,7 +249,7 @@ def test_a_client_refuses_what_it_did_not_sign() -> None:
 def test_updates_that_are_checked_meanwhile_change_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A large model is checked and added while the next client trains."""
+    """A large model is checked while the next client trains, and added before the next check."""
     found = []
     for large in (1 << 60, 1):
         monkeypatch.setattr("fedprice.flower.strategy.LARGE", large)

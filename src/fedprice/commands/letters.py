@@ -234,7 +234,8 @@ def letter(
             (
                 "text",
                 "If your cost is another one, another level suits you best. Put it in the place of "
-                "--cost, and the program that made this letter, fedprice, says which:",
+                "--cost, and fedprice, the program that made this letter, says which; whoever sent "
+                "you the letter can tell you where to get it:",
             ),
             ("command", _command(outcome, n)),
             ("heading", "What this offer rests on"),

@@ -73,7 +73,9 @@ class Intake:
     def check(
         self, client: str, reply: Message, model: Arrays, reach: float | None
     ) -> Updates | None:
-        """Return the update in a client's reply, until the next call; None if it is refused.
+        """Return the update in a client's reply, or None if it is refused.
+
+        The next call overwrites what this one returned.
 
         Parameters
         ----------
@@ -111,7 +113,8 @@ class Intake:
         norm = self._market.accept(
             client, signed, arrays, reach=reach, digest=digest, change=change
         )
-        return Updates(self._row, buffers=buffers, norms=np.array([norm])) if norm else None
+        norms = None if self._is_bytes else np.array([norm])
+        return Updates(self._row, buffers=buffers, norms=norms) if norm else None
 
     def with_weights(self, reply: Message, base: Arrays) -> Message:
         """Return a reply that was admitted with new weights, where it has new − old."""

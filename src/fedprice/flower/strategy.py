@@ -349,6 +349,7 @@ class PricedParticipation(Strategy):
             self._initial,
             aggregator=self.aggregator,
             server_step=self.server_step,
+            admit=None,  # the intake checks updates before they arrive
             before=left,
         )
         if self.strategy is not None:

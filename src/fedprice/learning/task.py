@@ -43,7 +43,8 @@ class Updates(NamedTuple):
         The new buffers of each client, one flat row per client in 64-bit floats; None where the
         model has none.
     norms
-        The Euclidean norms of the updates, all of them finite, where they are known already.
+        The Euclidean norms of the updates, where whoever checked them has computed them; None
+        otherwise: then updates that are not finite are refused by the round.
     """
 
     values: npt.NDArray[Any]

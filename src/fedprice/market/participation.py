@@ -77,15 +77,17 @@ def market_rounds(
     *,
     aggregator: Aggregator,
     server_step: ServerStep,
-    admit: Admission | None = None,
+    admit: Admission | None,
     before: State | None,
 ) -> Rounds:
     """Return the rounds of a market, resumed where its ledger ends.
 
     Parameters
     ----------
-    initial, aggregator, server_step, admit
+    initial, aggregator, server_step
         As for `Rounds`.
+    admit
+        As for `Rounds`; None where updates are checked before they arrive.
     before
         The state that the previous period left, if this is not the first one.
     """
