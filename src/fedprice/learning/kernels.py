@@ -22,7 +22,7 @@ import numba as nb
 import numpy as np
 
 from fedprice.learning.prepared import BESIDE, LANES, SIDE
-from fedprice.learning.products import dots, softmax, step_block
+from fedprice.learning.products import dots, partition, softmax, step_block
 
 __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "update_clients"]
 
@@ -226,9 +226,11 @@ def gram_update(x, k, y, start, classes, steps, batch, scale, shrink, w, lengths
         length = 0.0
         for b in range(batch):
             first, lane = rows[b] // LANES * wide, rows[b] % LANES
+            own = 0.0
             for c in range(classes):
-                length += g[b, c] * products[first + c, lane]
+                own += g[b, c] * products[first + c, lane]
                 summed[rows[b], c] += g[b, c]
+            length += own
         if shrink > 0:
             length += shrink * (2 * inner + shrink * square)
             square += length - 2 * (inner + shrink * square)
@@ -294,31 +296,35 @@ def gram_matrix(x, k):
 
 
 @_compiled
-def cross_entropy(z, label, classes):
-    """Return the loss of one row of logits, and whether it is classified correctly."""
-    best, top = 0, z[0]
-    for c in range(1, classes):
-        if z[c] > top:
-            best, top = c, z[c]
-    total = 0.0
-    for c in range(classes):
-        total += math.exp(z[c] - top)
-    return math.log(total) + top - z[label], best == label
+def cross_entropies(z, y, rows, count, classes, tops, totals):
+    """Return the summed loss of some rows of logits, and how many are classified correctly."""
+    for b in range(0, count, BESIDE):
+        partition(z, b, classes, tops, totals)
+    loss, right = 0.0, 0
+    for b in range(count):
+        label = y[rows[b]]
+        loss += math.log(np.float64(totals[b])) + tops[b] - z[label, b]
+        best = 0
+        while z[best, b] < tops[b]:  # of equal logits, the first counts
+            best += 1
+        right += best == label
+    return loss, right
 
 
 @_compiled
 def evaluate_rows(x, y, model, classes):
     """Return the summed cross-entropy of all rows, and how many are classified correctly."""
     rows, z = np.zeros(ROWS, np.int64), np.zeros((model.shape[0], ROWS), f4)
+    tops, totals = np.zeros(ROWS, f4), np.zeros(ROWS, f4)
     loss, right = 0.0, 0
     for first in range(0, y.size, ROWS):
         for b in range(ROWS):
             rows[b] = min(first + b, y.size - 1)
         forward(x, rows, model, z, SQUARE)
-        for b in range(min(ROWS, y.size - first)):
-            own, hit = cross_entropy(z[:, b], y[rows[b]], classes)
-            loss += own
-            right += hit
+        count = min(ROWS, y.size - first)
+        own, hits = cross_entropies(z, y, rows, count, classes, tops, totals)
+        loss += own
+        right += hits
     return loss, right
 
 
@@ -327,14 +333,14 @@ def loss_gradient(x, y, model, classes, gradient, block):
     """Return the summed cross-entropy of all rows, and add its gradient to `gradient`."""
     rows, z = np.zeros(ROWS, np.int64), np.zeros((model.shape[0], ROWS), f4)
     g = np.zeros((ROWS, model.shape[0]), f4)
+    tops, totals = np.zeros(ROWS, f4), np.zeros(ROWS, f4)
     loss = 0.0
     for first in range(0, y.size, ROWS):
         count = min(ROWS, y.size - first)
         for b in range(ROWS):
             rows[b] = min(first + b, y.size - 1)
         forward(x, rows, model, z, block)
-        for b in range(count):
-            loss += cross_entropy(z[:, b], y[rows[b]], classes)[0]
+        loss += cross_entropies(z, y, rows, count, classes, tops, totals)[0]
         logit_gradients(z, y, rows, count, classes, f4(-1), g)
         g[count:] = f4(0)
         backward(x, rows, rows, g, gradient, f4(0), block)

@@ -24,7 +24,7 @@ from fedprice.learning.prepared import BESIDE, LANES, SIDE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["dots", "softmax", "step_block"]
+__all__ = ["dots", "partition", "softmax", "step_block"]
 
 
 class Registers(NamedTuple):
@@ -141,8 +141,9 @@ def step_block(
         x, rows, ahead, g, w = (_array(context, builder, signature, args, i) for i in range(5))
         c, f, row, place, shrink = args[5:10]
         wide = builder.extract_value(x.shape, 1)
-        sums = _registers(builder, size)
+        length = _registers(builder, 1)[0]
         for first, end in _parts(size, REGISTERS.step_part):
+            sums = _registers(builder, end - first)
             with cgutils.for_range(builder, builder.extract_value(rows.shape, 0)) as loop:
                 start = builder.mul(builder.load(_at(builder, rows.data, loop.index)), wide)
                 left = _load(builder, _at(builder, x.data, start, f))
@@ -151,24 +152,23 @@ def step_block(
                     _prefetch(builder, _at(builder, x.data, coming, f))
                     _prefetch(builder, _at(builder, x.data, start, f, LANES), FIRST_LEVEL)
                 factors = _at(builder, _row(builder, g, loop.index, 0), c)
-                for j in range(first, end):
+                for j, own in enumerate(sums, start=first):
                     factor = _spread(builder, builder.load(_at(builder, factors, j)))
-                    _add_product(builder, sums[j], factor, left)
-        if not isinstance(signature.args[10], types.NoneType):
-            products = _array(context, builder, signature, args, 10)
-            for j in range(size):
-                own = _at(builder, _row(builder, products, row, j), place)
-                _store(builder, builder.load(sums[j]), own)
-        places = [_at(builder, _row(builder, w, row, j), place) for j in range(size)]
-        with builder.if_then(builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))):
-            shrinking = _spread(builder, shrink)
-            for j in range(size):
-                _add_product(builder, sums[j], shrinking, _load(builder, places[j]))
-        length = _registers(builder, 1)[0]
-        for j in range(size):
-            change = builder.load(sums[j])
-            _add_product(builder, length, change, change)
-            _store(builder, builder.fsub(_load(builder, places[j]), change), places[j])
+                    _add_product(builder, own, factor, left)
+            if not isinstance(signature.args[10], types.NoneType):
+                products = _array(context, builder, signature, args, 10)
+                for j, own in enumerate(sums, start=first):
+                    to = _at(builder, _row(builder, products, row, j), place)
+                    _store(builder, builder.load(own), to)
+            places = [_at(builder, _row(builder, w, row, j), place) for j in range(first, end)]
+            with builder.if_then(builder.fcmp_ordered(">", shrink, ir.Constant(shrink.type, 0))):
+                shrinking = _spread(builder, shrink)
+                for own, at in zip(sums, places, strict=True):
+                    _add_product(builder, own, shrinking, _load(builder, at))
+            for own, at in zip(sums, places, strict=True):
+                change = builder.load(own)
+                _add_product(builder, length, change, change)
+                _store(builder, builder.fsub(_load(builder, at), change), at)
         only = _totals(builder, [builder.load(length)])
         return builder.extract_element(only, _PLACE(0))
 
@@ -186,30 +186,59 @@ def softmax(_context: Any, z: Any, first: Any, classes: Any, scale: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         z = _array(context, builder, signature, args, 0)
         first, classes, scale = args[1:]
-        wide = builder.extract_value(z.shape, 1)
-        column = _at(builder, z.data, first)
-
-        def place(c: Any) -> Any:
-            return _at(builder, column, builder.mul(c, wide))
-
-        top = cgutils.alloca_once_value(builder, _load(builder, column, BESIDE))
-        total = _registers(builder, 1, BESIDE)[0]
-        with cgutils.for_range(builder, classes) as loop:
-            logit, old = _load(builder, place(loop.index), BESIDE), builder.load(top)
-            above = builder.fcmp_ordered(">", logit, old)
-            builder.store(builder.select(above, logit, old), top)
-        with cgutils.for_range(builder, classes) as loop:
-            logit = _load(builder, place(loop.index), BESIDE)
-            power = _exponential(builder, builder.fsub(logit, builder.load(top)))
-            builder.store(builder.fadd(builder.load(total), power), total)
-            _store(builder, power, place(loop.index))
-        factor = builder.fdiv(_spread(builder, scale, BESIDE), builder.load(total))
+        place, _, total = _powers(builder, z, first, classes, keep=True)
+        factor = builder.fdiv(_spread(builder, scale, BESIDE), total)
         with cgutils.for_range(builder, classes) as loop:
             power = _load(builder, place(loop.index), BESIDE)
             _store(builder, builder.fmul(power, factor), place(loop.index))
         return context.get_dummy_value()
 
     return types.void(z, first, classes, scale), build
+
+
+@intrinsic
+def partition(_context: Any, z: Any, first: Any, classes: Any, tops: Any, totals: Any) -> Any:
+    """Write the largest logit of each of BESIDE rows from `first`, and Σ exp(logit − largest).
+
+    Logits are of shape (classes, rows). Sums run over the classes in their order.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        z, tops, totals = (_array(context, builder, signature, args, i) for i in (0, 3, 4))
+        first, classes = args[1:3]
+        _, top, total = _powers(builder, z, first, classes, keep=False)
+        _store(builder, top, _at(builder, tops.data, first))
+        _store(builder, total, _at(builder, totals.data, first))
+        return context.get_dummy_value()
+
+    return types.void(z, first, classes, tops, totals), build
+
+
+def _powers(builder: Any, z: Any, first: Any, classes: Any, *, keep: bool) -> Any:
+    """Compute the exponentials of the logits of BESIDE rows, less the largest of each row.
+
+    They replace the logits if they are to be kept. Return where those of a class are, the largest
+    logits and the sums.
+    """
+    wide = builder.extract_value(z.shape, 1)
+    column = _at(builder, z.data, first)
+
+    def place(c: Any) -> Any:
+        return _at(builder, column, builder.mul(c, wide))
+
+    top = cgutils.alloca_once_value(builder, _load(builder, column, BESIDE))
+    total = _registers(builder, 1, BESIDE)[0]
+    with cgutils.for_range(builder, classes) as loop:
+        logit, old = _load(builder, place(loop.index), BESIDE), builder.load(top)
+        above = builder.fcmp_ordered(">", logit, old)
+        builder.store(builder.select(above, logit, old), top)
+    with cgutils.for_range(builder, classes) as loop:
+        logit = _load(builder, place(loop.index), BESIDE)
+        power = _exponential(builder, builder.fsub(logit, builder.load(top)))
+        builder.store(builder.fadd(builder.load(total), power), total)
+        if keep:
+            _store(builder, power, place(loop.index))
+    return place, builder.load(top), builder.load(total)
 
 
 def _exponential(builder: Any, x: Any) -> Any:
