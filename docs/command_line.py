@@ -22,8 +22,8 @@ def command_reference() -> str:
 def _sections(name: str, command: Any) -> Iterator[str]:
     context = command.make_context(name, [], resilient_parsing=True)
     if hasattr(command, "commands"):
-        for own, below in command.commands.items():
-            yield from _sections(f"{name} {own}", below)
+        for own in command.list_commands(context):
+            yield from _sections(f"{name} {own}", command.get_command(context, own))
         return
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f"## {name}", "", command.help or "", "", "```text", f"{name} {usage}", "```", "")

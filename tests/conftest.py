@@ -33,7 +33,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["fedprice", *map(str, arguments)])
-        monkeypatch.setattr("fedprice.cli.end_now", sys.exit)  # the process is that of the tests
+        for end in ("end", "end_now"):
+            monkeypatch.setattr(f"fedprice.cli.{end}", sys.exit)  # the process is that of the tests
         with pytest.raises(SystemExit) as ended:
             main()
         out, err = capsys.readouterr()

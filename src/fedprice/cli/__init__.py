@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -21,6 +22,12 @@ def main() -> None:
         code = STOPPED
     if code == STOPPED:
         end_now(code)
+    end(code)
+
+
+def end(code: int) -> None:
+    """End the process, without a search of all that the libraries hold for cycles to free."""
+    gc.freeze()
     sys.exit(code)
 
 
