@@ -25,6 +25,7 @@ __all__ = [
     "suggested",
 ]
 
+LONGEST = 1000  # characters of a column's name
 # Words in the names of columns that people use for ours.
 _FAMILIAR = {
     "client_id": "bank center centre client clinic hospital id institution name node organisation "
@@ -156,6 +157,11 @@ def check_columns(given: Sequence[str], known: Sequence[str], missing: Sequence[
     Rename 'hospital' to 'client_id'.
     """
     for name in given:
+        if len(name) > LONGEST:  # searching it for a likeness would take long
+            raise InputError(
+                f"the first line must be the names of columns; got one of {len(name):,} "
+                f"characters, which begins with {name[:20]!r}."
+            )
         if "_duplicated_" in name:  # what polars makes of a name that it has seen
             raise InputError(f"there are two columns {name.partition('_duplicated_')[0]!r}.")
     unknown = [name for name in given if name not in known]
