@@ -147,7 +147,7 @@ def _write_figure(drawing: Drawing, folder: Path) -> str:
     import matplotlib as mpl
 
     drawing.figure.draw_without_rendering()
-    drawing.figure.set_layout_engine("none")  # laid out once, not for every format
+    drawing.figure.set_layout_engine(None)  # laid out once, not for every format
     with mpl.rc_context({"svg.hashsalt": drawing.key, "svg.fonttype": "none"}):
         for suffix in ("svg", "png", "pdf"):
             with whole_file(folder / f"{drawing.key}.{suffix}") as part:
