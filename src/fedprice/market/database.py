@@ -11,6 +11,7 @@ import shlex
 import sqlite3
 import time
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -201,6 +202,7 @@ class Database:
             raise DamagedError(f"{self.name} has other tables or rules than were created.")
 
     @staticmethod
+    @cache
     def _fresh_definitions() -> list[tuple[Any, ...]]:
         fresh = Database("sqlite://")
         with fresh.reading() as connection:
