@@ -136,13 +136,15 @@ class Tariffs:
         # A client that gains nothing may stay away, where that is allowed.
         most = np.where((value_impact > 0) | (level_min > 0), -np.inf, 0.0)
         paid = np.zeros(len(self))
-        blocks = zip(self.starts.T, self.ends.T, self.prices.T, strict=True)
-        for start, end, price in blocks:
+        at_low = price_at(np.zeros(len(self))[columns], cost, value_impact, cost_exponent)
+        for start, end, price in zip(self.starts.T, self.ends.T, self.prices.T, strict=True):
             low, high, p, before = (x[columns] for x in (start, end, price, paid))
             if self.menu:
                 level = np.broadcast_to(high, cost.shape)
             else:
-                level = _answers(p, cost, value_impact, cost_exponent, low, high)
+                at_high = price_at(high, cost, value_impact, cost_exponent)
+                level = _answers(p, cost, value_impact, cost_exponent, low, high, at_low, at_high)
+                at_low = at_high
                 level = np.minimum(np.maximum(level, level_min), high)
             with np.errstate(divide="ignore", invalid="ignore"):
                 own = np.where(value_impact > 0, value_impact / level, 0.0)
@@ -164,9 +166,10 @@ def _answers(
     cost_exponent: float,
     low: FloatArray,
     high: FloatArray,
+    at_low: FloatArray,
+    at_high: FloatArray,
 ) -> FloatArray:
-    """Return the best level of each type within one block of a tariff."""
-    at_low, at_high = (price_at(x, cost, value_impact, cost_exponent) for x in (low, high))
+    """Return the best level of each type within a block, given the prices for its two ends."""
     level = np.where(price >= at_high, high, low)
     # Only types with a best level inside the block need the iteration: few of many blocks each.
     inside = np.nonzero((price < at_high) & ((price > at_low) | (low == 0)))
