@@ -92,9 +92,9 @@ def folder(tmp_path: Path) -> Path:
     """A directory that looks like a clone from inside."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     small = Settings(
-        setups=("setup1",), seeds=2, rounds=50, local_steps=10, num_clients=8, pilot_repeats=8,
-        pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20, population_draws=5,
-        random_prices=20,
+        setups=("setup1",), seeds=2, most_seeds=2, rounds=50, local_steps=10, num_clients=8,
+        pilot_repeats=8, pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20,
+        population_draws=5, random_prices=20,
     )  # fmt: skip
     (tmp_path / "small.toml").write_text(small.to_toml(), encoding="utf-8")
     return tmp_path

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 import sqlalchemy
 
+from fedprice.calibration import calibrate
+from fedprice.experiments import setup_of
+from fedprice.learning import LogisticRegression
 from fedprice.market.ledger import Ledger
 from fedprice.tariff import Tariffs
 from tests.conftest import Run
 from tests.market.test_tariffs import BLOCKS, MENU, run_market
 from trials.markets import NAMES
-
-SIMULATE = (
-    "simulate", "setup1", "--scheme", "equilibrium", "--seeds", 1, "--rounds", 5, "--delivery", 0.8,
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -25,10 +24,24 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_market_from_the_command_line(run: Run, home: Path) -> None:
-    code, first, err = run(*SIMULATE, "--ledger", "sqlite:///market.db", "--format", "json")
+@pytest.fixture(scope="module")
+def simulating(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
+    """A command that runs a market, with a calibration, which would take most of its time."""
+    path = tmp_path_factory.mktemp("pilots") / "calibration.json"
+    task = LogisticRegression(setup_of("setup1").federation())
+    calibrate(task, levels=(0.1, 0.3), checkpoints=(20, 30), repeats=10).write(path)
+    return (
+        "simulate", "setup1", "--scheme", "equilibrium", "--seeds", 1, "--rounds", 5,
+        "--delivery", 0.8, "--calibration", path,
+    )  # fmt: skip
+
+
+def test_a_market_from_the_command_line(
+    run: Run, home: Path, simulating: tuple[object, ...]
+) -> None:
+    code, first, err = run(*simulating, "--ledger", "sqlite:///market.db", "--format", "json")
     assert code == 0, err
-    code, again, err = run(*SIMULATE, "--ledger", "sqlite:///market.db", "--format", "json")
+    code, again, err = run(*simulating, "--ledger", "sqlite:///market.db", "--format", "json")
     assert (code, again) == (0, first)
     code, out, err = run("ledger", "runs")
     assert code == 0, err
@@ -80,8 +93,8 @@ def test_ledger_show_has_one_line_per_client_whatever_was_offered(
         assert whole in (home / f"{name}.csv").read_text()
 
 
-def test_bad_input_is_one_line(run: Run, home: Path) -> None:
-    run(*SIMULATE, "--ledger", "market.db")
+def test_bad_input_is_one_line(run: Run, home: Path, simulating: tuple[object, ...]) -> None:
+    run(*simulating, "--ledger", "market.db")
     run("ledger", "export", "-o", "market.jsonl")
     (home / "broken.jsonl").write_text((home / "market.jsonl").read_text().replace("setup1", "x"))
     for arguments, code, text in (
@@ -109,14 +122,13 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
         (("ledger", "open", "--deposit", -5, "--reference", "x"), 2, "must be above 0"),
         (("ledger", "open", "--deposit", "0.1234567", "--reference", "x"), 2, "six decimals"),
         (("ledger", "open", "--deposit", "much", "--reference", "x"), 2, "six decimals"),
-        ((*SIMULATE, "--seeds", 1, "--rounds", 6, "--ledger", "market.db"), 2, "was started with"),
+        ((*simulating, "--rounds", 6, "--ledger", "market.db"), 2, "was started with"),
         (("simulate", "setup1", "--scheme", "subset", "--ledger", "m.db"), 2, "is no market"),
     ):
         got, out, err = run(*arguments)
         assert (got, out) == (code, ""), (arguments, err)
         assert text in err
-        told = ("scout: ", "measure: ")  # how pilots were searched for, before what went wrong
-        assert len([line for line in err.splitlines() if not line.startswith(told)]) == 1
+        assert len(err.splitlines()) == 1
     assert run("ledger", "verify")[0] == 0
     assert not list(home.glob("*.part"))
     assert not (home / "none.db").exists()
@@ -160,8 +172,8 @@ def test_amounts_are_plain_digits(run: Run, home: Path, amount: str) -> None:
     assert not list(home.iterdir())
 
 
-def test_a_low_order_key_is_refused(run: Run, home: Path) -> None:
-    run(*SIMULATE, "--ledger", "market.db")
+def test_a_low_order_key_is_refused(run: Run, home: Path, simulating: tuple[object, ...]) -> None:
+    run(*simulating, "--ledger", "market.db")
     run("ledger", "export", "-o", "market.jsonl")
     code, _, err = run("verify", "market.jsonl", "--server", "00" * 32)
     assert code == 2
@@ -169,7 +181,11 @@ def test_a_low_order_key_is_refused(run: Run, home: Path) -> None:
 
 
 def test_commands_do_not_show_the_password_of_a_ledger(
-    run: Run, home: Path, postgres: str, monkeypatch: pytest.MonkeyPatch
+    run: Run,
+    home: Path,
+    simulating: tuple[object, ...],
+    postgres: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address = sqlalchemy.make_url(postgres)
     engine = sqlalchemy.create_engine(address)
@@ -177,7 +193,7 @@ def test_commands_do_not_show_the_password_of_a_ledger(
         connection.exec_driver_sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
     engine.dispose()
     url = address.set(password="s3cr3t").render_as_string(hide_password=False)
-    shown = str(run(*SIMULATE, "--ledger", url))
+    shown = str(run(*simulating, "--ledger", url))
     monkeypatch.setenv("FEDPRICE_LEDGER", url)
     for arguments, code in (
         (("ledger", "open"), 0),

@@ -365,13 +365,13 @@ def test_letters(run: Run, here: Path) -> None:
 
 
 def test_a_letter_to_one_who_pays(run: Run) -> None:
-    fp.population().write("clients.csv")
+    clients = fp.population(8)
+    clients.write("clients.csv")
     assert run("price", "clients.csv", "--alpha", 3.3, "--exponent", 3, "--letters", "l")[0] == 0
-    frame = fp.solve(
-        fp.Game(fp.population(), fp.Bound(alpha=3.3, rounds=1000), budget=200, cost_exponent=3)
-    ).to_frame()
+    game = fp.Game(clients, fp.Bound(alpha=3.3, rounds=1000), budget=200, cost_exponent=3)
+    frame = fp.solve(game).to_frame()
     n = int(frame["price"].arg_min() or 0)
-    (path,) = Path("l").glob(f"{n + 1:02}-*.md")
+    (path,) = Path("l").glob(f"{n + 1}-*.md")
     text = path.read_text("utf-8")
     assert f"and pay in proportion: {-frame['price'][n] / 10:,.2f} for a tenth" in text
     assert "rises faster" not in text
