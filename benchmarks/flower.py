@@ -3,8 +3,8 @@
 The same joiners train with the same code, once under a bare loop of Flower messages with a mean,
 once under the whole market: signed, checked, recorded in SQLite on disk. Clients train in numpy, as
 a Flower app might; and, to show the market's fixed cost, with the compiled engine. A model of ten
-million parameters is compared with Flower's own FedAvg in time and memory, and one of 150 million
-has to work. Writes flower.json and flower.md beside this file.
+million parameters is compared with Flower's own FedAvg in time and memory, and with memory of each
+client's last update; one of 150 million has to work. Writes flower.json and flower.md here.
 
 `python -m benchmarks.flower --against PATH` compares the market with that of another checkout
 instead, in turn with this one, on models of every shape: seconds per update, training included.
@@ -47,6 +47,7 @@ from fedprice.learning import LogisticRegression
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import _opened, _valid
 from fedprice.market.simulation import simulation_key
+from fedprice.rounds.aggregation import AGGREGATORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,11 +202,26 @@ def _ask(rival: subprocess.Popen[str]) -> float:
 
 LARGE, HUGE = (10_000_000, 20, 5), (150_000_000, 2, 2)  # parameters, clients, rounds
 TIME, MEMORY = 1.6, 1.3  # limits, relative to FedAvg
+REMEMBERING = 1.15  # limit of a round with memory, relative to one with Horvitz–Thompson
+FEATURES, STEPS, BATCH = 10_000, 5, 24  # of clients that train
 
 
-def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str, float]:
-    """Return seconds and peak memory of a run in which every client joins every round."""
+def large(
+    parameters: int,
+    clients: int,
+    rounds: int,
+    aggregator: str,
+    level: float = 1.0,
+    steps: int = 0,
+) -> dict[str, float]:
+    """Return seconds and peak memory of a run; without an aggregator, of Flower's FedAvg.
+
+    Every client joins at the level, by default in every round, and trains for some local steps, by
+    default for none: it adds a number to the model.
+    """
     app, shapes = ClientApp(), {"first": (parameters // 2,), "second": (parameters // 4, 2)}
+    if steps:
+        shapes = {"w": (FEATURES, parameters // FEATURES)}
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -213,7 +229,14 @@ def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str,
         round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
         step = np.float32(0.001 * (n + 1) + 0.01 * round_)
         given = message.content.array_records["arrays"]
-        new = {name: Array(a.numpy() * np.float32(0.99) + step) for name, a in given.items()}
+        if steps:
+            w, rng = given["w"].numpy(), np.random.default_rng([n, round_])
+            x = rng.standard_normal((steps * BATCH, FEATURES), np.float32)
+            y = rng.integers(0, w.shape[1], len(x))
+            rows = np.arange(len(x)).reshape(steps, BATCH)
+            new = {"w": Array(w + numpy_update(w, x, y, rows, 0.01))}
+        else:
+            new = {name: Array(a.numpy() * np.float32(0.99) + step) for name, a in given.items()}
         metrics = MetricRecord({"num-examples": 10, "loss": 1.0})
         content = RecordDict({"arrays": ArrayRecord(new), "metrics": metrics})
         return Message(content, reply_to=message)
@@ -225,11 +248,13 @@ def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str,
     arrays = to_record(list(shapes), [np.zeros(shape, np.float32) for shape in shapes.values()])
     with tempfile.TemporaryDirectory() as folder:
         strategy: Strategy = FedAvg(fraction_evaluate=0.0)
-        if market:
+        if aggregator:
             ParticipationMod(client).answer(app)
             strategy = PricedParticipation(
-                f"sqlite:///{folder}/market.db", "run", key=simulation_key("server"), seed=1,
-                pricing=PostedPrice(budget=100.0), clients=clients, fund=True,
+                Ledger(f"{folder}/market.db", identity="0" * 64), "run",
+                key=simulation_key("server"), seed=1,
+                pricing=PostedPrice(budget=100.0, level_cap=level), clients=clients, fund=True,
+                aggregator=AGGREGATORS[aggregator],
             )  # fmt: skip
         start = time.perf_counter()
         strategy.start(InProcessGrid(app, clients), arrays, num_rounds=rounds)
@@ -240,9 +265,9 @@ def large(parameters: int, clients: int, rounds: int, market: bool) -> dict[str,
     return {"seconds": taken, "megabytes": int(peak) / 1024}
 
 
-def measured(sizes: tuple[int, int, int], market: bool) -> dict[str, float]:
+def measured(sizes: tuple[int, int, int], *how: str | float) -> dict[str, float]:
     """Run `large` in a separate process, so that its memory can be measured."""
-    code = f"from benchmarks.flower import *; print(json.dumps(large(*{sizes}, {market})))"
+    code = f"from benchmarks.flower import *; print(json.dumps(large(*{sizes + how})))"
     command = [
         sys.executable,
         "-c",
@@ -255,7 +280,8 @@ def measured(sizes: tuple[int, int, int], market: bool) -> dict[str, float]:
 
 def large_models(result: dict[str, Any]) -> list[str]:
     """Return the lines about large models."""
-    runs = [(measured(LARGE, False), measured(LARGE, True)) for _ in range(REPEATS)]
+    each = "", "horvitz-thompson"
+    runs = [[measured(LARGE, own) for own in each] for _ in range(REPEATS)]
     lines = [
         "| 10 million parameters, 20 clients, 5 rounds | FedAvg | market | ratio | limit | holds |",
         "|---|---:|---:|---:|---:|---|",
@@ -266,10 +292,38 @@ def large_models(result: dict[str, Any]) -> list[str]:
         result[f"10 million, {what}"] = {"fedavg": plain, "market": ours, "ratio": ratio}
         holds = "yes" if ratio <= limit else "NO"
         lines.append(f"| {what} | {plain:,.1f} | {ours:,.1f} | {ratio:.2f} | ≤ {limit} | {holds} |")
-    huge = measured(HUGE, True)
+    huge = measured(HUGE, "memory")
     result["150 million"] = huge
     told = f"{huge['seconds']:,.0f} s, {huge['megabytes'] / 1024:,.1f} GiB"
+    lines += ["", *memory(result)]
     return [*lines, "", f"150 million parameters, 2 clients, 2 rounds: {told}."]
+
+
+def memory(result: dict[str, Any]) -> list[str]:
+    """Return the lines about what memory costs, with ten clients in a round."""
+    each = "horvitz-thompson", "memory"
+    lines = [
+        "| 10 million parameters, ten of 20 clients, 5 rounds | Horvitz–Thompson | memory | ratio "
+        "| limit | holds |",
+        "|---|---:|---:|---:|---:|---|",
+    ]
+    for steps in (STEPS, 0):
+        runs = list[dict[str, float]]()
+        for n in range(REPEATS):  # each goes first in turn
+            order = each if n % 2 else each[::-1]
+            runs.append({own: measured(LARGE, own, 0.5, steps)["seconds"] for own in order})
+        plain, ours = (statistics.median(run[own] for run in runs) for own in each)
+        ratio = statistics.median(run["memory"] / run["horvitz-thompson"] for run in runs)
+        what = f"{steps} local steps of batch {BATCH}" if steps else "clients do nearly nothing"
+        found = {"horvitz_thompson": plain, "memory": ours, "ratio": ratio}
+        result[f"10 million, memory, {what}"] = found
+        limit, holds = "none", "-"
+        if steps:
+            limit, holds = f"≤ {REMEMBERING}", "yes" if ratio <= REMEMBERING else "NO"
+        lines.append(
+            f"| seconds, {what} | {plain:,.1f} | {ours:,.1f} | {ratio:.2f} | {limit} | {holds} |"
+        )
+    return lines
 
 
 def main() -> None:

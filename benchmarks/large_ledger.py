@@ -18,6 +18,7 @@ from fedprice.market.ledger import Delivered, Ledger, Refused
 from fedprice.market.money import MICRO
 from fedprice.market.simulation import simulation_key
 from fedprice.market.updates import Update
+from fedprice.verify import cost
 from trials.markets import agreed, at_price
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def large_ledger(
         name: at_price(MICRO * (5 + n), level, samples=100 + n)
         for n, (name, level) in enumerate(zip(names, levels, strict=True))
     }
-    budget = sum(own.payment for own in terms.values())
+    budget = sum(cost(own.payment, own.level, rounds) for own in terms.values())
     with closing(Ledger(url)) as ledger:
         if ledger.opening(run) is None:
             ledger.deposit("treasury", budget, run)

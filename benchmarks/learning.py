@@ -49,7 +49,8 @@ WORKLOADS = {
 LIMITS = {"A": 26, "B": 13, "C": 8}
 JAX_LIMITS = {"A": 3, "B": 5, "C": 2}
 ROUNDS = {"A": 300, "B": 150, "C": 100}
-FUNCTIONS, BEFORE = 1.05, 0.97  # limits of the function task, and of the comparison with PATH
+# Limits of the function task, of the comparison with PATH, and of a round with memory.
+FUNCTIONS, BEFORE, MEMORY = 1.05, 0.97, 1.15
 
 # What another checkout runs: it reads a workload's file and rounds from each line, and answers with
 # a rate. The second form is for checkouts from before tasks.
@@ -158,7 +159,9 @@ def engine_rate(federation: Federation, rounds: int) -> float:
     simulate(task, LEVEL, rounds=1)
     runs = [(LEVEL, seed) for seed in range(os.cpu_count() or 1)]
     start = time.perf_counter()
-    histories = simulate_runs(task, runs, rounds=rounds, evaluate_every=rounds)
+    histories = simulate_runs(
+        task, runs, rounds=rounds, evaluate_every=rounds, aggregator="horvitz-thompson"
+    )
     updates = sum(int(history.joined.sum()) for history in histories)
     return updates / (time.perf_counter() - start)
 
@@ -316,6 +319,20 @@ def function_ratio(sizes: Sizes) -> float:
     return statistics.median(ratios)
 
 
+def memory_ratio(federation: Federation, rounds: int, pairs: int = 7) -> float:
+    """Return the processor time of a round with memory relative to one without, in one thread."""
+    task = LogisticRegression(federation, Training(local_steps=STEPS, batch=BATCH))
+    ratios = []
+    for turn in range(-1, pairs):  # the first is a warm-up
+        taken = {}
+        for name in ("memory", "horvitz-thompson") if turn % 2 else ("horvitz-thompson", "memory"):
+            start = time.thread_time()
+            simulate(task, LEVEL, rounds=rounds, evaluate_every=rounds, threads=1, aggregator=name)
+            taken[name] = time.thread_time() - start
+        ratios.append(taken["memory"] / taken["horvitz-thompson"])
+    return statistics.median(ratios[1:])
+
+
 def median(measure: Callable[[], float], repeats: int = 3) -> float:
     """Return the median of repeated measurements."""
     return statistics.median(measure() for _ in range(repeats))
@@ -355,6 +372,8 @@ def main(sizes: Sizes = FULL, folder: Path = HERE) -> None:
         fast = median(lambda f=federation, r=rounds: engine_rate(f, r), sizes.repeats)  # type: ignore[misc]
         result[name] = {"numpy": slow, "engine": fast, "ratio": fast / slow}
         rows.append((f"{name}: engine / numpy loop", fast / slow, ">=", LIMITS[name]))
+        result[name]["memory"] = memory_ratio(federation, rounds // 4)
+        rows.append((f"{name}: with memory / without", result[name]["memory"], "<=", MEMORY))
         if importlib.util.find_spec("jax"):
             other = median(lambda f=federation: jax_rate(f, sizes.seconds), sizes.repeats)  # type: ignore[misc]
             result[name] |= {"jax": other}

@@ -22,13 +22,17 @@ def command_reference() -> str:
 def _sections(name: str, command: Any) -> Iterator[str]:
     context = command.make_context(name, [], resilient_parsing=True)
     if hasattr(command, "commands"):
-        for own in command.list_commands(context):
-            yield from _sections(f"{name} {own}", command.get_command(context, own))
+        for child in command.list_commands(context):
+            subcommand = command.get_command(context, child)
+            if not subcommand.hidden:
+                yield from _sections(f"{name} {child}", subcommand)
         return
     usage = " ".join(command.collect_usage_pieces(context))
-    yield from (f"## {name}", "", command.help or "", "", "```text", f"{name} {usage}", "```", "")
+    yield from (f"### {name}", "", command.help or "", "", "```text", f"{name} {usage}", "```", "")
     rows = [
-        record for own in command.params if (record := _described(own, context)) and not own.hidden
+        record
+        for parameter in command.params
+        if (record := _described(parameter, context)) and not parameter.hidden
     ]
     if rows:
         yield from ("| argument or option | |", "|---|---|")

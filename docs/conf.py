@@ -53,7 +53,7 @@ def _read(_app: Any, page: str, content: list[str]) -> None:
     """Point links to files outside this directory to the pages that include them."""
     for old, new in _OUTSIDE.items():
         content[0] = re.sub(old, new, content[0])
-    if page == "reference/command-line":
+    if page == "commands":
         from command_line import command_reference
 
         content[0] += command_reference()

@@ -1,6 +1,6 @@
 """Makes the pictures of docs/web.md again: `python docs/screenshots.py`.
 
-A market and a quick reproduction are run into a temporary directory, and shown by a real server.
+A market is run into a temporary directory, and shown by a real server.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ class Shot(NamedTuple):
 SHOTS = (
     Shot("web-price", "?select=38", "1 selected"),
     Shot("web-price-dark", "?budget=60", "of 60", scheme="dark"),
-    Shot("web-price-narrow", "", "of 200", width=390, height=844),
-    Shot("web-beliefs", "beliefs?form=blocks", "client 12", height=1320),
+    Shot("web-price-narrow", "", "Select none", width=390, height=844),
+    Shot("web-beliefs", "beliefs", "of the loss", height=1320),
     Shot("web-runs", "runs", "verified,", height=340),
     Shot("web-run", "runs/setup1-equilibrium-0", "verified,"),
     Shot("web-client", "client/1", "verified,"),
-    Shot("web-results", "results", "Verdicts"),
 )
 
 
@@ -51,11 +50,10 @@ def main() -> None:
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        ledger, results = f"sqlite:///{name}/market.db", f"{name}/results"
-        run("simulate", "setup1", "--seeds", "1", "--rounds", "300", "--ledger", ledger)
-        run("reproduce", "setup1", "--quick", "--out", results)
+        ledger = f"sqlite:///{name}/market.db"
+        run("simulate", "setup1", "--rounds", "300", "--ledger", ledger)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        with serving_of("--ledger", ledger, "--results", results) as serving:
+        with serving_of("--ledger", ledger) as serving:
             for shot in SHOTS:
                 size = {"width": shot.width, "height": shot.height}
                 context = browser.new_context(viewport=size, color_scheme=shot.scheme)  # type: ignore[arg-type]

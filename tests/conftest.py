@@ -10,8 +10,9 @@ from hypothesis import settings
 from fedprice.cli import main
 
 # The same examples on every run: a failure can be repeated, and chance cannot turn a run red.
-settings.register_profile("fedprice", deadline=None, derandomize=True, max_examples=150)
-settings.load_profile("fedprice")
+settings.register_profile("few", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("all", settings.get_profile("few"), max_examples=150)  # `make test-all`
+settings.load_profile("few")
 
 pytest_plugins = ["tests.databases", "tests.images"]
 
@@ -21,8 +22,20 @@ HERE = Path(__file__).parent
 FIRST = [HERE / name for name in ("test_readme.py", "web", "experiments", "flower", "market")]
 
 
+@pytest.hookimpl(tryfirst=True)  # before slow tests are deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long files; the order is otherwise kept."""
+    """Begin with the long files, and leave to `make test-all` what repeats other tests."""
+    seen: set[str] = set()
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("url") == "postgresql":
+            repeats = not item.get_closest_marker("both_databases")
+        else:
+            repeats = test in seen and item.get_closest_marker("first_case") is not None
+        if repeats:
+            item.add_marker("slow")
+        seen.add(test)
     ranks = {path: rank for rank, path in enumerate(reversed(FIRST), start=1)}
     items.sort(key=lambda item: -max(ranks.get(path, 0) for path in (item.path, item.path.parent)))
 

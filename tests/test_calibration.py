@@ -127,7 +127,8 @@ def apart(count: int) -> Task:
 def test_a_federation_of_few_clients_is_calibrated_by_default(
     count: int, given: dict[str, int]
 ) -> None:
-    found = calibrate(apart(count), **given)  # type: ignore[arg-type]
+    # With memory, updates that change so slowly leave no noise to measure.
+    found = calibrate(apart(count), aggregator="horvitz-thompson", **given)  # type: ignore[arg-type]
     assert 0 < found.interval[0] < found.alpha < found.interval[1]
     low, high = (np.clip(1 / count, q, 1.0) for q in usual_levels(np.full(count, 1 / count)))
     assert (1 / low - 1) / (1 / high - 1) == pytest.approx((1 / 0.1 - 1) / (1 / 0.3 - 1))
@@ -136,7 +137,9 @@ def test_a_federation_of_few_clients_is_calibrated_by_default(
 @pytest.mark.parametrize("given", [{}, {"repeats": 10}], ids=["search", "fixed"])
 def test_pilots_of_one_client_are_refused_with_a_remedy_that_helps(given: dict[str, int]) -> None:
     task = LogisticRegression(synthetic(num_clients=1, samples=100), Training(local_steps=5))
-    with pytest.raises(InputError, match=r"the same ones, 1 or more; use a larger `max_weight`\.$"):
+    with pytest.raises(
+        InputError, match=r"to the same levels, 1 or more; use a larger `max_weight`\.$"
+    ):
         calibrate(task, **given)  # type: ignore[arg-type]
 
 
@@ -309,7 +312,7 @@ def test_impacts_are_made_of_updates_unless_the_papers_norms_are_asked_for(
         with pytest.raises(InputError, match="must be 'updates' or 'gradients'; got"):
             measured.clients(cost=2, value=1, impact=wrong)
     for ask in (by_updates.with_impact, lambda impact: by_updates.bound(5, impact=impact)):
-        with pytest.raises(InputError, match="goals knows no norms of gradients"):
+        with pytest.raises(InputError, match="goals has no gradient norms"):
             ask("gradients")
 
 
@@ -475,7 +478,7 @@ def test_files_of_before_accuracy_was_kept_are_read(measured: Calibration, tmp_p
     assert old.alpha == measured.alpha
     old.write(tmp_path / "again.json")
     assert Calibration.read(tmp_path / "again.json").accuracy is None
-    with pytest.raises(InputError, match=r"kept no accuracy: .* Calibrate again"):
+    with pytest.raises(InputError, match=r"recorded no accuracy: .* Calibrate again"):
         old.value(251)
 
 
@@ -502,7 +505,7 @@ def test_a_value_from_money_per_point(measured: Calibration, by_updates: Calibra
     assert (value, low, high) == (251 * slope.points, 251 * slope.low, 251 * slope.high)
     with pytest.raises(InputError, match="`per_point` must be a finite number, at least 0"):
         measured.value(-1)
-    with pytest.raises(InputError, match="of goals kept no accuracy"):
+    with pytest.raises(InputError, match="of goals recorded no accuracy"):
         by_updates.value(251)
     unclear = replace(measured, accuracy=Slope(3.0, -1.0, 7.0))
     with pytest.raises(InputError, match=r"do not show how accuracy depends .* -1 to 7 points"):

@@ -109,8 +109,8 @@ def test_pilots_that_diverge_while_they_are_measured_are_measured_anew() -> None
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (0, "all values are 0, so that prices do not depend on α"),
-        ([7, 7, 7], "all values are equal, so that payments within floors and caps do not depend"),
+        (0, "all values are 0, so prices do not depend on α"),
+        ([7, 7, 7], "all values are equal, so payments within floors and caps do not depend"),
     ],
 )
 def test_the_search_stops_early_when_alpha_does_not_matter(value: Any, reason: str) -> None:
@@ -195,8 +195,8 @@ def test_a_task_is_calibrated_by_a_search() -> None:
     fixed = calibrate(task, repeats=20)
     assert fixed.search is None
     for wrong, message in (
-        ({"repeats": 5, "width": 0.3}, "`width` is for the search"),
-        ({"levels": (0.1, 0.5), "value": 0}, "`value` is for the search"),
+        ({"repeats": 5, "width": 0.3}, "`width` applies only to the search"),
+        ({"levels": (0.1, 0.5), "value": 0}, "`value` applies only to the search"),
         ({"width": 2.0}, "`width` must be above 0 and below 2"),
         ({"limit": 5}, "`limit` must be at least 10 repeats; got 5"),
         ({"impact": "losses"}, "`impact` must be 'updates' or 'gradients'; got 'losses'"),

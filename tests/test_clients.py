@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedprice import Clients, InputError, population
+from fedprice import Bound, Clients, Game, InputError, population
 
 replace: Any = dataclasses.replace  # mypy knows the arrays that are kept, not what becomes one
 
@@ -47,12 +48,14 @@ def test_norms_are_of_gradients_or_of_updates(tmp_path: Path) -> None:
     back = again.with_norms([1, 2], "gradients")
     assert (back.norms, back.norm.tolist(), back.update_norm) == ("gradients", [1.0, 2.0], None)
     for change in ({"grad_norm": None}, {"update_norm": 1.0}):
-        with pytest.raises(InputError, match="either `grad_norm` or `update_norm`, one of the two"):
+        with pytest.raises(InputError, match="exactly one of `grad_norm` and `update_norm`"):
             Clients(**columns(**change))
     with pytest.raises(InputError, match="`update_norm` must be a finite number, at least 0; got"):
         Clients(**columns(grad_norm=None, update_norm=[1.0, -1.0]))
     both = back.to_frame().with_columns(pl.lit(1.0).alias("update_norm"))
-    with pytest.raises(InputError, match="either a column 'grad_norm' or a column 'update_norm'"):
+    with pytest.raises(
+        InputError, match="exactly one of the columns 'grad_norm' and 'update_norm'"
+    ):
         Clients.from_frame(both)
 
 
@@ -115,7 +118,7 @@ def test_replaced_samples_and_weights_must_agree() -> None:
     assert replace(clients, samples=[2, 2], weight=None).weight.tolist() == [0.5, 0.5]
     assert replace(clients, samples=None, weight=[1, 0]).samples is None
     for change in ({"samples": [2, 2]}, {"weight": [0.5, 0.5]}):
-        with pytest.raises(InputError, match=r"either `samples` or `weight`.* to None"):
+        with pytest.raises(InputError, match=r"exactly one of `samples` and `weight`.* to None"):
             replace(clients, **change)
 
 
@@ -136,8 +139,8 @@ def test_replaced_samples_and_weights_must_agree() -> None:
         ({"samples": []}, "at least one"),
         ({"samples": [[1, 2]]}, r"got shape \(1, 2\)"),
         ({"samples": ["a", "b"]}, "`samples` must be numbers"),
-        ({"weight": [0.5, 0.5]}, "either `samples` or `weight`"),
-        ({"samples": None}, "either `samples` or `weight`"),
+        ({"weight": [0.5, 0.5]}, "exactly one of `samples` and `weight`"),
+        ({"samples": None}, "exactly one of `samples` and `weight`"),
         ({"samples": None, "weight": [0.5, 0.6]}, "`weight` must sum to 1; got 1.1"),
         ({"samples": None, "weight": [0.5, 0.50001]}, "`weight` must sum to 1; got 1.00001"),
         ({"cost": [1]}, r"`cost` must have one entry for each of the 2 clients; got shape \(1,\)"),
@@ -306,3 +309,32 @@ def test_population_is_seeded() -> None:
     # Means of 100,000 exponentials: within six standard errors, missed once in 5e8 draws.
     assert many.cost.mean() == pytest.approx(50, abs=6 * 50 / np.sqrt(1e5))
     assert many.value.mean() == pytest.approx(4000, abs=6 * 4000 / np.sqrt(1e5))
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda clients: pickle.loads(pickle.dumps(clients)),
+        lambda clients: replace(clients, level_max=0.5),
+    ],
+    ids=["copy", "deepcopy", "pickle", "replace"],
+)
+def test_what_is_unknown_stays_unknown_in_copies(copied: Any) -> None:
+    clients = Clients(**columns(cost=None), ids=["a", "b"], classes=["x", "y"])
+    again = copied(clients)
+    assert again.unknown == clients.unknown == ("cost",)
+    assert np.isnan(again.cost).all()
+    assert (again.ids.tolist(), again.classes.tolist()) == (["a", "b"], ["x", "y"])
+    assert again.weight.tolist() == clients.weight.tolist()
+    with pytest.raises(InputError, match="the clients have no cost"):
+        Game(again, bound=Bound(alpha=1, rounds=10), budget=1)
+    with pytest.raises(ValueError, match="read-only"):
+        again.weight[0] = 1
+    known = replace(again, cost=[1, 2])
+    assert known.unknown == ()
+    with pytest.raises(InputError, match="`cost` must be a finite number above 0; got nan"):
+        replace(known, cost=[np.nan, np.nan])
+    with pytest.raises(InputError, match="`cost` must be a finite number above 0; got nan"):
+        replace(again, cost=[np.nan, 1])

@@ -70,6 +70,7 @@ def test_no_secret_is_in_an_environment_or_on_a_command_line(name: str) -> None:
         assert "postgresql" not in said
 
 
+@pytest.mark.slow
 def test_every_option_is_one_of_the_installed_flower() -> None:
     options: dict[str, set[str]] = {}
     for name in FILES:

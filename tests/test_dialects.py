@@ -133,7 +133,7 @@ def test_numbers_of_a_spreadsheet_keep_all_their_digits() -> None:
         (b"PK\x03\x04 and so on", "is an archive, not a spreadsheet; save the table as CSV"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1", "an old kind, or has a password; save it as .xlsx"),
         (b"\xff\xfe" + b"a\x00,", "begins like UTF-16 text but is not; save it as CSV"),
-        (b"a" * 2_000_000, "got one of 2,000,000 characters, which begins with 'aaaaaaaa"),
+        (b"a" * 2_000_000, "got more than 1,048,576 bytes, which begin with 'aaaaaaaa"),
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str) -> None:
@@ -144,6 +144,12 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: bytes, message: str)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("begin", [b'"a\nb"', b"client_id\r"], ids=["a quote", "an end of line"])
+def test_names_of_columns_on_two_lines_are_refused_before_they_are_read(begin: bytes) -> None:
+    with pytest.raises(InputError, match="the names of the columns must be on one line"):
+        table_of(begin + b",x" * 5000 + b"\n1\n", "a.csv")
 
 
 def test_a_spreadsheet_without_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:

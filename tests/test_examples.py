@@ -11,6 +11,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 NEEDS = {"torch_cnn": "torch"}
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_runs_and_learns(path: Path) -> None:
     needed = NEEDS.get(path.stem, "fedprice")

@@ -1,9 +1,12 @@
 """Heavy packages are imported when needed, not before; a missing extra names its cure."""
 
 import pkgutil
+import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -47,6 +50,19 @@ def test_no_name_of_a_package_hides_one_of_its_modules() -> None:
         for module in pkgutil.iter_modules(package.__path__):
             found_there = getattr(package, module.name, package)
             assert isinstance(found_there, ModuleType), f"{name}.{module.name}"
+
+
+def test_the_contract_on_imports_has_the_order_of_the_docs() -> None:
+    """The docs had `market` before `commands`, which it imported; no contract noticed."""
+    root = Path(__file__).parents[1]
+    contracts = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = contracts["tool"]["importlinter"]["contracts"][-1]["layers"]
+    design = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    table = design.partition("in reading order")[2].partition("Imports point upward")[0]
+    rooms = re.findall(r"^\| `(\w+)/?` \|", table, re.MULTILINE)
+    assert [f"fedprice.{room}" for room in reversed(rooms)] == layers
+    modules = {module.name for module in pkgutil.iter_modules(fedprice.__path__)}
+    assert set(rooms) == modules - {"__main__"}
 
 
 def test_missing_extra_names_the_command() -> None:

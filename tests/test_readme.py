@@ -11,32 +11,33 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from fedprice.experiments.settings import Settings
+from tests.conftest import Run
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
 
 # Lines that are not executed, and why.
 EXCLUDED = {
-    "make demo": "installs, and reproduces Setup 1 as `fedprice reproduce setup1 --quick` does",
+    "make demo": "installs, and reproduces Setup 1 as `fedprice study setup1 --quick` does",
     "source .venv/bin/activate": "the environment of the tests is active",
-    "fedprice reproduce": "trains for most of an hour, with data that have to be downloaded",
 }
 # Lines that are executed for fewer rounds: what is put in the place of what.
 SHORTENED = {
-    "fedprice simulate setup1 --scheme equilibrium": ("--seeds 1", "--seeds 1 --rounds 20"),
-    "fedprice simulate setup1 --seeds 20": ("--seeds 20", "--seeds 2 --rounds 20"),
-    "fedprice reproduce setup1 --quick": ("--quick", "--settings small.toml"),
+    "fedprice simulate setup1": ("setup1", "setup1 --rounds 20"),
+    "fedprice study digits": ("digits", "digits --seeds 2 --rounds 20"),
+    "fedprice study examples": ("--rounds 50 --seeds 5", "--rounds 20 --seeds 2"),
+    "fedprice study setup1 --quick": ("--quick", "--settings small.toml"),
 }
 # Lines that serve until they are stopped; they must answer.
 SERVES = "fedprice serve"
-# Lines that take long in any case.
+# Lines that only `make test-all` executes, as they take long in any case.
 SLOW = "fedprice flower up"
 
 
@@ -91,10 +92,9 @@ def ask(line: str, folder: Path) -> None:
 def folder(tmp_path: Path) -> Path:
     """A directory that looks like a clone from inside."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    small = Settings(
+    small = Settings.quick(
         setups=("setup1",), seeds=2, most_seeds=2, rounds=50, local_steps=10, num_clients=8,
-        pilot_repeats=8, pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20,
-        population_draws=5, random_prices=20,
+        pilot_repeats=8, pilot_rounds=(5, 10),
     )  # fmt: skip
     (tmp_path / "small.toml").write_text(small.to_toml(), encoding="utf-8")
     return tmp_path
@@ -107,26 +107,50 @@ def test_the_lists_of_lines_are_those_of_the_readme() -> None:
         assert sum(line.startswith(start) for line in lines) == 1, start
 
 
-def test_the_commands_of_the_readme(folder: Path) -> None:
-    def execute_block(lines: list[str]) -> None:
-        for line in lines:
-            if plain(line) in EXCLUDED or line.startswith(SLOW):
-                continue
-            if line.startswith(SERVES):
-                ask(line, folder)
-                continue
-            for start, (old, new) in SHORTENED.items():
-                if line.startswith(start):
-                    line = line.replace(old, new, 1)
-            execute(line, folder)
+def executed() -> list[list[str]]:
+    """The lines of each block as the tests execute them."""
 
-    with ThreadPoolExecutor(2) as pool:  # no block needs another one
-        list(pool.map(execute_block, blocks()))
+    def shortened(line: str) -> str:
+        for start, (old, new) in SHORTENED.items():
+            if line.startswith(start):
+                return line.replace(old, new, 1)
+        return line
+
+    return [
+        [shortened(line) for line in block if plain(line) not in EXCLUDED and SLOW not in line]
+        for block in blocks()
+    ]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, but for those that serve: nearly all of a short command is its start."""
+    monkeypatch.chdir(folder)
+    for name, value in surroundings(folder).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("FEDPRICE_LEDGER", raising=False)
+    for line in chain(*executed()):
+        if line.startswith(SERVES):
+            ask(line, folder)
+        else:
+            program, *arguments = shlex.split(plain(line))
+            assert program == "fedprice"
+            code, out, err = run(*arguments)
+            assert code == 0, f"{line}\n{out}{err}"
     ignored = (ROOT / ".gitignore").read_text("utf-8").splitlines()
     made = {path.name for path in folder.iterdir()} - {"examples", "small.toml", "cache"}
     assert len(made) > 5
     for name in made:
         assert any(fnmatch(f"/{name}", rule.rstrip("/")) for rule in ignored), name
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_in_a_shell(folder: Path) -> None:
+    for line in chain(*executed()):
+        if not line.startswith(SERVES):
+            execute(line, folder)
 
 
 @pytest.mark.slow

@@ -2,13 +2,18 @@
 
 import os
 import stat
+import sys
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from fedprice import InputError
+from fedprice.dialects import plain_numbers
+from fedprice.foreign_tables import read_apart
+from fedprice.table_limits import require_short
 from fedprice.tables import check_output, whole_file, write_table
+from tests.conftest import Run
 
 FRAME = pl.DataFrame({"client_id": ["a"], "payment": [-1.0]})
 
@@ -77,3 +82,25 @@ def test_private_files_are_private_whatever_the_umask(tmp_path: Path, umask: int
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.read_text() == "new"
+
+
+def test_a_file_name_that_is_too_long_is_said_to_be(run: Run) -> None:
+    code, _, err = run("price", "n" * 300)
+    assert code == 2
+    assert err.startswith("fedprice: cannot read nnn")
+
+
+def test_long_cells_and_names_are_cut_in_errors() -> None:
+    with pytest.raises(InputError) as caught:
+        plain_numbers(pl.Series("cost", ["1,234,567" + ",000" * 100_000, "1,5"]))
+    assert len(str(caught.value)) < 1000
+    with pytest.raises(InputError) as caught:
+        require_short(pl.DataFrame({"c" * 100_000: ["x" * (2**20 + 1)]}), "a.parquet")
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, file names are text")
+def test_a_file_name_that_is_no_text_is_named_in_errors() -> None:
+    name = b"\xff.csv".decode(errors="surrogateescape")
+    with pytest.raises(InputError, match="more fields than its first line"):
+        read_apart(b"client_id,x\n" + b"a,x,z\n", name)

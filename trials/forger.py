@@ -13,6 +13,7 @@ from fedprice.verify import (
     Books,
     VerificationError,
     chained_hash,
+    entry_digest,
     head_text,
     secret_hash,
 )
@@ -216,7 +217,9 @@ class Forger:
             server = server_after(server, content)
             if content.get("kind") == "begin":
                 ledger = content.get("ledger", "")
-            hash_ = chained_hash(previous, number, text_of(content), text_of(entry["postings"]))
+            hash_ = chained_hash(
+                previous, number, entry_digest(text_of(content), text_of(entry["postings"]))
+            )
             signature = ""
             if server:
                 signer = self.servers.get(server) or next(iter(self.servers.values()))

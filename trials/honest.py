@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -206,22 +207,40 @@ def simulated_market(seed: int) -> Market:
         )
     server = simulation_key("server")
     kept: dict[str, list[Message]] = {what: [] for what in ("commitment", "roster", "receipt")}
+    paid: Counter[tuple[str, str]] = Counter()
     for entry in ledger.entries():
         content, of = entry.content, entry.content["of"]
         if content["kind"] == "commit":
             hashes = {c: hash_of(text) for c, (text, _) in content["commitments"].items()}
+            named = {
+                c: (hashes[c], json.loads(text)["secret_hash"])
+                for c, (text, _) in content["commitments"].items()
+            }
             for client, (text, signature) in content["commitments"].items():
                 key = simulation_key(f"client {client}")
                 kept["commitment"].append(
                     _kept(Signed(text.encode(), bytes.fromhex(signature), key.public))
                 )
-                roster = Roster(ledger.identity, of[0], of[1], roster_hash(hashes), hashes[client])
+                roster = Roster(ledger.identity, of[0], of[1], roster_hash(named), hashes[client])
                 kept["roster"].append(_kept(server.sign(roster)))
         if content["kind"] == "round":
+            for account, amount in entry.postings:
+                paid[of[0], account] += amount
             said = {client: (own[0], "") for client, own in content["joined"].items()}
             said |= {client: (own[1], own[0]) for client, own in content["refused"].items()}
             kept["receipt"] += [
-                _kept(server.sign(Receipt(ledger.identity, of[0], of[1], client, *what)))
+                _kept(
+                    server.sign(
+                        Receipt(
+                            ledger.identity,
+                            of[0],
+                            of[1],
+                            client,
+                            *what,
+                            paid=paid[of[0], f"client:{client}"],
+                        )
+                    )
+                )
                 for client, what in said.items()
             ]
     return market_of(ledger, {server.public.hex(): server}, kept)

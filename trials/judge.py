@@ -241,8 +241,7 @@ class Judge:
             return {"!terms"} if self.owns(client) else {"names", "left out"}
         assert before.coins is not None
         assert after.coins is not None
-        draws = range(run.rounds)
-        same = all(before.coins.draw(r) == after.coins.draw(r) for r in draws)
+        same = before.coins.phase == after.coins.phase
         found = set() if same else self.redrawn(name) or {"!coins"}
         if other.done < run.done or (run.settled and not other.settled):
             found.add("unrecorded")

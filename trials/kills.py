@@ -18,8 +18,10 @@ import numpy as np
 import sqlalchemy
 from sqlalchemy import event
 
+from fedprice import rows
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
+from fedprice.rounds.aggregation import filed
 from trials.markets import small_outcome, small_task
 
 POINTS = (
@@ -122,6 +124,9 @@ def main(url: str, kills: int, seed: int = 0) -> dict[str, Any]:
     }  # fmt: skip
     run = 0
     while found["kills"] < kills:
+        filed.LARGE = (
+            1 if run % 2 else 1 << 22
+        )  # what is remembered is in a file in every other run
         here = fresh(url.replace("{run}", str(run)))
         run += 1
         died = True
@@ -150,4 +155,5 @@ def main(url: str, kills: int, seed: int = 0) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    rows.CHUNK = 64  # rounds write only what they change of what is remembered
     print(json.dumps(main(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -1,5 +1,7 @@
 """A small market to test with: four clients, one of them a payer, real keys, real training."""
 
+from typing import Any
+
 import numpy as np
 
 from fedprice import Bound, Clients, Game, Outcome, solve
@@ -8,8 +10,9 @@ from fedprice.data.synthetic import synthetic
 from fedprice.learning import LogisticRegression, Training
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain
+from fedprice.market.canonical import digest
 from fedprice.market.coins import own_secret
-from fedprice.market.ledger import Ledger
+from fedprice.market.ledger import Delivered, Ledger
 from fedprice.market.messages import ModelSchema, SigningKey
 from fedprice.market.money import LEVEL_ONE, MICRO, price_units
 from fedprice.market.offers import FOREVER, Conditions, Proposal, Terms, answer
@@ -21,6 +24,7 @@ from fedprice.market.simulation import (
 )
 from fedprice.market.tariffs import Tariff
 from fedprice.market.terms import largest_weight
+from fedprice.market.updates import Update
 from fedprice.rounds import History
 from fedprice.verify import LONGEST_GAP
 
@@ -63,7 +67,7 @@ def small_market(
 
 
 SCHEMA = ModelSchema.of([np.zeros((10, 61), np.float32)], ["weights"])
-NEVER, ALWAYS = 1, LEVEL_ONE  # a coin of the least level shows heads once in four billion times
+NEVER, ALWAYS = 1, LEVEL_ONE  # a coin of the least level shows heads once in four billion rounds
 
 
 def conditions(
@@ -88,8 +92,9 @@ def at_price(price: int, level: int, samples: int = 1) -> Terms:
     return Terms(Tariff.flat(price, max(level, 1)), level, samples)
 
 
-def paying(payment: int, level: int = NEVER) -> Terms:
-    """Terms that earn exactly this payment."""
+def paying(payment: int, level: int | None = None) -> Terms:
+    """Terms that earn exactly this payment: payees join every round, payers none."""
+    level = (NEVER if payment < 0 else ALWAYS) if level is None else level
     return at_price(price_units(payment, level), level)
 
 
@@ -125,6 +130,19 @@ def agreed(
     bargain.close()
     reveal(bargain)
     return bargain.open(budget)
+
+
+def deliver(ledger: Ledger, round_: int, model: str, **other: Any) -> None:
+    """Record a round of `run` in which everybody that drew heads delivers what it signed."""
+    run, joined = ledger.run("run"), {}
+    for name, own in run.clients.items():
+        if own.coins is None or not own.coins.heads(round_):
+            continue
+        update = Update("run", name, round_, digest(f"{name} {round_}".encode()), run.model)
+        signature = simulation_key(f"client {name}").sign(update).signature.hex()
+        weight = repr(run.weight(name))
+        joined[name] = Delivered(update.arrays, weight, "1", signature=signature)
+    ledger.record_round("run", round_, model=model, joined=joined, **other)
 
 
 def small_agreement(

@@ -191,6 +191,7 @@ def life(folder: Path, log: Path, reference: str) -> None:
 def main(losses: int, seed: int = 0) -> dict[str, Any]:
     from fedprice.errors import FedpriceError
     from fedprice.market.ledger import Ledger
+    from fedprice.rounds.aggregation import filed
 
     rng = np.random.default_rng(seed)
     found = {"losses": 0, "runs": 0, "acknowledged entries lost": 0, "not verified": 0}
@@ -202,6 +203,7 @@ def main(losses: int, seed: int = 0) -> dict[str, Any]:
                 folder = top / f"run{found['runs']}"
                 folder.mkdir()
                 found["runs"] += 1
+                filed.LARGE = 1 if found["runs"] % 2 else 1 << 22
                 deposits, rounds = set(), 0
             before = {path.name: path.read_bytes() for path in folder.iterdir()}
             reference = f"life {found['losses']}"

@@ -23,8 +23,9 @@ def resigned(entries: Entries) -> Entries:
                 own[0] = canonical(json.loads(own[0]) | {"conditions": sheet})
                 own[1] = server.sign_text(own[0]).hex()
         entry["number"] = number
-        parts = [canonical(entry[part]) for part in ("content", "postings")]
-        previous = hashlib.sha256("\n".join([previous, str(number), *parts]).encode()).hexdigest()
+        text = "\n".join(canonical(entry[part]) for part in ("content", "postings"))
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        previous = hashlib.sha256(f"{previous}\n{number}\n{digest}".encode()).hexdigest()
         entry["hash"] = previous
         signing |= isinstance(content, dict) and content.get("of") == ["treasury", 1]
         if signing:

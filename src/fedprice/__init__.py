@@ -22,7 +22,16 @@ from fedprice.bound import Bound
 from fedprice.clients import Clients
 from fedprice.errors import DivergedError, FedpriceError, InputError, MissingExtraError
 from fedprice.game import Game, best_response, price_for, utilities
-from fedprice.pricing import SCHEMES, Certificate, Outcome, Scheme, Status, scheme, solve
+from fedprice.pricing import (
+    SCHEMES,
+    Certificate,
+    Outcome,
+    Scheme,
+    Status,
+    scale_to_budget,
+    scheme,
+    solve,
+)
 from fedprice.pricing.frontier import frontier
 from fedprice.random_clients import population
 
@@ -104,6 +113,7 @@ __all__ = [
     "price_for",
     "refusals",
     "reveal",
+    "scale_to_budget",
     "scheme",
     "simulate",
     "simulate_market",

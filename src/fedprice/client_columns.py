@@ -22,7 +22,6 @@ __all__ = [
     "class_names",
     "client_names",
     "floats",
-    "is_unknown",
     "require_shares",
     "shares_of",
 ]
@@ -65,7 +64,7 @@ class Columns:
             who = str(row + 1) if self.names is None else self.names[row]
             raise InputError(
                 f"`{name}` must be {rule}; got {_shown(array[row])} in row {row + 1} "
-                f"(client {who!r})."
+                f"(client {who!r:.100})."
             )
 
     def check_levels(self, floor: FloatArray, cap: FloatArray) -> None:
@@ -120,12 +119,6 @@ def floats(name: str, given: npt.ArrayLike) -> FloatArray:
     return array
 
 
-def is_unknown(given: npt.ArrayLike) -> bool:
-    """Tell whether an array is the one that stands for numbers that nobody knows."""
-    one = type(given) is np.ndarray and given.strides == (0,) and given.size > 0
-    return one and bool(np.isnan(given[0]))  # type: ignore[index]
-
-
 def class_names(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDArray[np.object_]:
     """Return the class of each client."""
     names = [str(name) for name in given]
@@ -155,7 +148,7 @@ def client_names(given: Sequence[str] | npt.NDArray[Any], count: int) -> npt.NDA
         for row, name in enumerate(names, start=1):
             if (first := seen.setdefault(name, row)) != row:
                 raise InputError(
-                    f"client ids must be distinct; rows {first} and {row} are both {name!r}."
+                    f"client ids must be distinct; rows {first} and {row} are both {name!r:.100}."
                 )
     kept = np.array(names, dtype=object)
     kept.flags.writeable = False

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -12,7 +13,6 @@ from fedprice.client_columns import (
     class_names,
     client_names,
     floats,
-    is_unknown,
     require_shares,
     shares_of,
 )
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "COLUMNS",
     "LARGEST_WEIGHT",
     "Clients",
     "missing_columns",
@@ -48,7 +49,7 @@ __all__ = [
 _TYPE = ("cost", "value")  # what a server may not know
 _OPTIONAL = ("level_min", "level_max")
 _NORMS = {"gradients": "grad_norm", "updates": "update_norm"}  # the column of each kind of norm
-_COLUMNS = ("client_id", "class", "samples", "weight", *_NORMS.values(), *_TYPE, *_OPTIONAL)
+COLUMNS = ("client_id", "class", "samples", "weight", *_NORMS.values(), *_TYPE, *_OPTIONAL)
 
 LARGEST_WEIGHT = 1.0  # of an update, unless something else is said where runs are priced
 MOST_NAMED = 5  # clients in an error
@@ -82,6 +83,8 @@ class Clients:
         The class of each client, if beliefs about costs and values go by class.
     given_ids
         `ids` under the name of the attribute that keeps them, as `dataclasses.replace` passes it.
+    unknown
+        Which of "cost" and "value" may be NaN for every client; those that are left out are.
 
     Notes
     -----
@@ -89,6 +92,7 @@ class Clients:
     data, and cannot be written afterwards: what was checked stays true.
     `dataclasses.replace(clients, cost=…)` returns clients that are checked like new ones; whoever
     replaces `samples` sets `weight` to None, and the other way round; likewise the norms.
+    `clients.unknown` names those of "cost" and "value" that the server does not know.
 
     Examples
     --------
@@ -116,6 +120,7 @@ class Clients:
     level_max: FloatArray
     classes: npt.NDArray[np.object_] | None
     given_ids: npt.NDArray[np.object_] | None
+    unknown: tuple[str, ...]
 
     def __init__(
         self,
@@ -131,9 +136,10 @@ class Clients:
         ids: Sequence[str] | npt.NDArray[Any] | None = None,
         classes: Sequence[str] | npt.NDArray[Any] | None = None,
         given_ids: Sequence[str] | npt.NDArray[Any] | None = None,
+        unknown: Sequence[str] | npt.NDArray[Any] = (),
     ) -> None:
         if samples is None and weight is None:
-            raise InputError("give either `samples` or `weight`, one of the two.")
+            raise InputError("give exactly one of `samples` and `weight`.")
         share_name = "weight" if samples is None else "samples"
         share = np.atleast_1d(floats(share_name, weight if samples is None else samples))  # type: ignore[arg-type]
         if share.ndim != 1 or share.size == 0:
@@ -142,7 +148,7 @@ class Clients:
                 f"got shape {share.shape}."
             )
         if (grad_norm is None) == (update_norm is None):
-            raise InputError("give either `grad_norm` or `update_norm`, one of the two.")
+            raise InputError("give exactly one of `grad_norm` and `update_norm`.")
         chosen = given_ids if ids is None else ids
         names = None if chosen is None else client_names(chosen, share.size)
         columns = Columns(share.size, names)
@@ -163,9 +169,14 @@ class Clients:
         columns.check(share_name, share, lambda x: x >= 0, at_least_0)
         for name, norm in norms.items():
             columns.check(name, norm, lambda x: x >= 0, at_least_0)
-        if cost is not None and not is_unknown(cost):
+        missing = tuple(
+            name
+            for name, column in types.items()
+            if column is None or (name in unknown and np.isnan(values[name]).all())
+        )
+        if "cost" not in missing:
             columns.check("cost", values["cost"], lambda x: x > 0, "a finite number above 0")
-        if value is not None and not is_unknown(value):
+        if "value" not in missing:
             columns.check("value", values["value"], lambda x: x >= 0, at_least_0)
         columns.check_levels(values["level_min"], values["level_max"])
         if samples is None:
@@ -177,8 +188,8 @@ class Clients:
                 floats("weight", weight), values["weight"]
             ):
                 raise InputError(
-                    "give either `samples` or `weight`: these weights are not the clients' shares "
-                    "of the samples. When you replace one of the two, set the other to None."
+                    "give exactly one of `samples` and `weight`: these weights are not the "
+                    "clients' shares of the samples. If you replace one, set the other to None."
                 )
         for name, array in values.items():
             array.flags.writeable = False
@@ -187,6 +198,7 @@ class Clients:
             if name not in values:
                 object.__setattr__(self, name, None)
         object.__setattr__(self, "given_ids", names)
+        object.__setattr__(self, "unknown", missing)
         chosen_classes = None if classes is None else class_names(classes, share.size)
         object.__setattr__(self, "classes", chosen_classes)
 
@@ -195,6 +207,11 @@ class Clients:
 
     def __repr__(self) -> str:
         return f"Clients(num_clients={len(self)})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies are made like new clients: arrays that were merely unpickled could be written.
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return partial(type(self), **columns), ()
 
     @property
     def ids(self) -> npt.NDArray[np.object_]:
@@ -226,15 +243,6 @@ class Clients:
         """
         columns: dict[str, Any] = dict.fromkeys(_NORMS.values())
         return replace(self, **columns | {_NORMS[norms]: norm})
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Which of "cost" and "value" the server does not know; these arrays hold NaN.
-
-        >>> Clients(samples=[1, 3], grad_norm=1, value=0).unknown
-        ('cost',)
-        """
-        return tuple(name for name in _TYPE if is_unknown(getattr(self, name)))
 
     def require_types(self) -> None:
         """Refuse clients whose costs or values are not known."""
@@ -288,7 +296,7 @@ class Clients:
             raise InputError(f"{path}: {error}") from error
 
     def write(self, path: str | Path, *, force: bool = False) -> None:
-        """Write the clients to a CSV or Parquet file, by its suffix, whole or not at all."""
+        """Write the clients to a CSV or Parquet file, by its suffix, atomically."""
         write_table(self.to_frame(), path, force=force)
 
     @classmethod
@@ -329,20 +337,18 @@ class Clients:
         >>> Clients.from_frame(own, rename=names, assume={"value": 0, "grad_norm": 1}).value
         array([0., 0.])
         """
-        frame, assume = renamed(as_polars(frame), rename, _COLUMNS), assume or {}
+        frame, assume = renamed(as_polars(frame), rename, COLUMNS), assume or {}
         missing = [
             name
             for name in missing_columns(frame.columns, types=types)
             if name not in assume and not (name == "grad_norm" and "update_norm" in assume)
         ]
-        check_columns(frame.columns, _COLUMNS, missing)
+        check_columns(frame.columns, COLUMNS, missing)
         frame = _with_assumed(frame, assume)
         if set(_NORMS.values()) <= set(frame.columns):
-            raise InputError(
-                "give either a column 'grad_norm' or a column 'update_norm', one of the two."
-            )
+            raise InputError("give exactly one of the columns 'grad_norm' and 'update_norm'.")
         if {"samples", "weight"} <= set(frame.columns):
-            raise InputError("give either a column 'samples' or a column 'weight', one of the two.")
+            raise InputError("give exactly one of the columns 'samples' and 'weight'.")
         if frame.height == 0:
             raise InputError("the table has no rows; give at least one client.")
         numbers: dict[str, Any] = {
@@ -394,8 +400,8 @@ def _with_assumed(frame: pl.DataFrame, assume: Mapping[str, float]) -> pl.DataFr
 
     missing = missing_columns(frame.columns)
     for name in assume:
-        if name not in _COLUMNS:
-            raise InputError(f"cannot assume a column {name!r}. {nearest(name, _COLUMNS)}")
+        if name not in COLUMNS:
+            raise InputError(f"cannot assume a column {name!r}. {nearest(name, COLUMNS)}")
     lacks = [
         name
         for name in assume
@@ -405,22 +411,26 @@ def _with_assumed(frame: pl.DataFrame, assume: Mapping[str, float]) -> pl.DataFr
 
 
 def require_same(name: str | Path, given: Sequence[str], known: Sequence[str], whose: str) -> None:
-    """Refuse a table, by its name, that has not just the clients that are known."""
+    """Refuse a table, by its name, whose clients differ from the known ones."""
     unknown, missing = set(given) - set(known), set(known) - set(given)
+    both = f"{name} names {_shown(given)}; {whose} names {_shown(known)}."
     if unknown:
         raise InputError(
             f"{name} has {_named(one for one in given if one in unknown)}, which {whose} does "
-            "not have."
+            f"not have. {both}"
         )
     if missing:
         raise InputError(
             f"{name} lacks {_named(one for one in known if one in missing)} of {whose}; add a "
-            "row for each."
+            f"row for each. {both}"
         )
 
 
 def _named(ids: Iterable[str]) -> str:
     names = list(dict.fromkeys(ids))
-    shown = ", ".join(map(repr, names[:MOST_NAMED]))
+    return f"{'client' if len(names) == 1 else 'clients'} {_shown(names)}"
+
+
+def _shown(names: Sequence[str]) -> str:
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{'client' if len(names) == 1 else 'clients'} {shown}{more}"
+    return ", ".join(map(repr, names[:MOST_NAMED])) + more

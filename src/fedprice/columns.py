@@ -25,7 +25,9 @@ __all__ = [
     "suggested",
 ]
 
-LONGEST = 1000  # characters of a column's name
+LONGEST = 200  # characters of a column's name
+MOST_SHOWN = 50  # names of columns in a message
+LONGEST_LIST = 400  # characters of a list of names in a message
 # Words in the names of columns that people use for ours.
 _FAMILIAR = {
     "client_id": "bank center centre client clinic hospital id institution name node organisation "
@@ -97,20 +99,25 @@ def parse_rename(text: str | None) -> dict[str, str]:
     return found
 
 
-def renaming_of(table: object, text: str | None) -> dict[str, str]:
-    """Return what `--rename` says about a table that may not be given.
+def renaming_of(table: object, text: str | None, *, by_order: bool = False) -> dict[str, str]:
+    """Return what `--rename` says about a table that may not be given, as `--by-order` must not.
 
     Examples
     --------
     >>> renaming_of(None, "hospital=client_id")
     Traceback (most recent call last):
     ...
-    fedprice.errors.InputError: --rename is for the columns of CLIENTS, and there is no table of...
+    fedprice.errors.InputError: --rename applies to the columns of CLIENTS, and there is no...
     """
     if table is None and text is not None:
         raise InputError(
-            "--rename is for the columns of CLIENTS, and there is no table of clients; name it, or "
-            "leave out --rename."
+            "--rename applies to the columns of CLIENTS, and there is no table of clients; "
+            "name it, or leave out --rename."
+        )
+    if table is None and by_order:
+        raise InputError(
+            "--by-order is for the rows of CLIENTS, and there is no table of clients; name it, or "
+            "leave out --by-order."
         )
     return parse_rename(text)
 
@@ -167,12 +174,18 @@ def check_columns(given: Sequence[str], known: Sequence[str], missing: Sequence[
     unknown = [name for name in given if name not in known]
     rename = suggested(unknown, missing, [name for name in known if name not in given])
     odd = [name for name in unknown if name not in rename]
+    if odd and "client_id" in missing and "client_id" not in rename.values():
+        rename = {odd[0]: "client_id", **rename}  # in another language, who it is stands first
+        odd = []  # any of which may be needed
     *first, last = map(repr, missing or [""])
     names = f"{', '.join(first)} or {last}" if first else last
-    lacks = f"there is no column {names}; the columns are {', '.join(given)}."
+    more = f", … ({len(given) - MOST_SHOWN} more)" if len(given) > MOST_SHOWN else ""
+    shown = ", ".join(given[:MOST_SHOWN])
+    shown = shown if len(shown) <= LONGEST_LIST else f"{shown[:LONGEST_LIST]}…"
+    lacks = f"there is no column {names}; the columns are {shown}{more}."
     if rename:
         text = lacks if missing else f"unknown column {next(iter(rename))!r}."
-        leave = f" Leave out {', '.join(map(repr, odd))}." if odd else ""
+        leave = f" Leave out {', '.join(map(repr, odd[:MOST_SHOWN]))}." if odd else ""
         raise ColumnsError(text + leave, rename)
     if unknown:
         raise InputError(f"unknown column {unknown[0]!r}. {nearest(unknown[0], known)}")
@@ -207,5 +220,8 @@ def _likeness(name: str, target: str) -> float:
     singular = {word.removesuffix("s") for word in words} | set(words)
     if singular & set(_FAMILIAR.get(target, "").split()):
         return 1 + 1 / len(words)
-    likeness = difflib.SequenceMatcher(None, name.lower(), target).ratio()
+    matcher = difflib.SequenceMatcher(None, name.lower(), target)
+    if matcher.real_quick_ratio() <= 0.7:  # an upper bound, by the lengths alone
+        return 0.0
+    likeness = matcher.ratio()
     return likeness if likeness > 0.7 else 0.0

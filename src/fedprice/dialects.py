@@ -11,15 +11,22 @@ import re
 from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError, require
+from fedprice.table_limits import require_few, require_short
 
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["decoded", "is_spreadsheet", "plain_numbers", "refuse_grouping", "separator", "sheet"]
+__all__ = ["FORMULA", "csv_table", "is_spreadsheet", "plain_numbers", "sheet"]
 
 SEPARATORS = (",", ";", "\t")
 LONGEST_HEADER = 2**20  # bytes
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+# A spreadsheet runs a cell that starts with one of these, full-width forms included; a quote in
+# front makes it text. Text that already looks quoted gets one more quote, so that reading takes
+# exactly one off again.
+FORMULA = r"^('*[=+\-@\t\r＝＋－＠])"
+_QUOTED = r"^'('*[=+\-@\t\r＝＋－＠])"
 
 # Decimal commas, as in 12,5 and 1.234,5. A single group of three digits, as in 1,234, is as likely
 # to be thousands; 0,125 and 1234,567 are not.
@@ -30,12 +37,12 @@ _ONE_GROUP_BY_POINT = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 _GROUPED_BY_POINT = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
 
 
-def decoded(content: bytes, name: str) -> bytes:
+def _decoded(content: bytes, name: str) -> bytes:
     r"""Return text as UTF-8, of which a byte order mark says that it is UTF-16.
 
     Examples
     --------
-    >>> decoded("cost\n4".encode("utf-16"), "a.csv")
+    >>> _decoded("cost\n4".encode("utf-16"), "a.csv")
     b'cost\n4'
     """
     if not content.startswith(UTF16):
@@ -48,20 +55,66 @@ def decoded(content: bytes, name: str) -> bytes:
         ) from error
 
 
-def separator(content: bytes, name: str) -> str:
+def csv_table(content: bytes, name: str) -> pl.DataFrame:
+    """Return the table in the content of a text file of this name, all of its columns text."""
+    import polars as pl
+    import polars.selectors as cs
+
+    content = _decoded(content, name)
+    if not content or content.isspace():
+        raise InputError(f"{name} is empty; its first line must name the columns.")
+    if b"\0" in content[:4096]:
+        raise InputError(f"{name} is neither a CSV nor a Parquet file.")
+    first = _first_line(content)
+    if len(first) > LONGEST_HEADER:
+        raise InputError(
+            f"{name}: the first line must be the names of columns; got more than "
+            f"{LONGEST_HEADER:,} bytes, which begin with {first[:20].decode(errors='replace')!r}."
+        )
+    if b"\r" in first or first.count(b'"') % 2:  # how many columns follow, nobody has counted
+        raise InputError(
+            f"{name}: the names of the columns must be on one line, which ends with a line feed."
+        )
+    mark = _separator(content, name)
+    require_few(name, content.count(b"\n"), first.count(mark.encode()) + 1)
+    try:
+        frame = pl.read_csv(content, infer_schema=False, separator=mark)
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        if "utf-8" in reason.lower() or "utf8" in reason.lower():
+            raise InputError(f"{name} is not UTF-8 text; save it as CSV (UTF-8).") from error
+        if "found more fields" in reason:
+            raise InputError(f"{name} has a row with more fields than its first line.") from error
+        raise InputError(f"{name} is neither a CSV nor a Parquet file: {reason}.") from error
+    require_short(frame, name)
+    # Most columns have no quotes, and the pattern is slow on millions of cells.
+    quoted = cs.by_name([c.name for c in frame if c.str.starts_with("'").any()])
+    frame = _without_blank_rows(frame).with_columns(quoted.str.replace(_QUOTED, "$1"))
+    if mark != ",":
+        _refuse_grouping(frame, name)
+    return frame
+
+
+def _first_line(content: bytes) -> bytes:
+    """Return the first line that is not empty, or more of it than a header may have."""
+    start = re.match(b"[\r\n]*", content)
+    begin = start.end() if start else 0
+    return content[begin : begin + LONGEST_HEADER + 2].partition(b"\n")[0].removesuffix(b"\r")
+
+
+def _separator(content: bytes, name: str) -> str:
     r"""Return what separates the columns: a comma, a semicolon or a tab, by the first line.
 
     Examples
     --------
-    >>> separator(b"hospital;patients\nA;120", "a.csv")
+    >>> _separator(b"hospital;patients\nA;120", "a.csv")
     ';'
-    >>> separator(b"cost, EUR;patients\n4;120", "a.csv")
+    >>> _separator(b"cost, EUR;patients\n4;120", "a.csv")
     Traceback (most recent call last):
     ...
     fedprice.errors.InputError: the first line of a.csv has both ',' and ';', ...
     """
-    start = content[:LONGEST_HEADER].lstrip(b"\r\n").replace(b"\r", b"\n")
-    line = start.partition(b"\n")[0].decode("utf-8", errors="replace")
+    line = _first_line(content).decode("utf-8", errors="replace")
     unquoted = re.sub(r'"[^"]*("|$)', "", line)
     found = [mark for mark in SEPARATORS if mark in unquoted]
     if len(found) > 1:
@@ -73,7 +126,7 @@ def separator(content: bytes, name: str) -> str:
     return found[0] if found else ","
 
 
-def refuse_grouping(frame: pl.DataFrame, name: str) -> None:
+def _refuse_grouping(frame: pl.DataFrame, name: str) -> None:
     """Refuse 1.234 where it may be 1234: programs that write semicolons write decimal commas.
 
     A column with 12.5, 0.125 or 12,5 says itself what its points are.
@@ -134,18 +187,18 @@ def _two_readings(column: pl.Series, which: pl.Series, mark: str) -> str:
     text = column.filter(which)[0].strip()
     thousands, decimal = text.replace(mark, ""), text.replace(mark, ".")
     return (
-        f"column {column.name!r} has {_first(column, which)}, which may be {thousands} or "
-        f"{decimal}; write {thousands} or {decimal}0."
+        f"column {column.name!r} has {_first(column, which)}, which may be {thousands:.100} or "
+        f"{decimal:.100}; write {thousands:.100} or {decimal:.100}0."
     )
 
 
 def _first(column: pl.Series, which: pl.Series) -> str:
     row = which.arg_max() or 0
-    return f"{column[row]!r} in row {row + 1}"
+    return f"{column[row]!r:.100} in row {row + 1}"
 
 
 def is_spreadsheet(content: bytes, name: str) -> bool:
-    """Tell whether this is a file of a spreadsheet; those that cannot be read are refused."""
+    """Return whether this is a spreadsheet file; those that cannot be read are refused."""
     if content.startswith(b"\xd0\xcf\x11\xe0"):
         raise InputError(
             f"{name} is an Excel file of an old kind, or has a password; save it as .xlsx without "
@@ -197,4 +250,12 @@ def sheet(content: bytes, name: str) -> pl.DataFrame:
         for column in frame.select(cs.float())
         if ((column == column.floor()) & (column.abs() < 2**53)).all()
     ]
-    return frame.with_columns(pl.col(whole).cast(pl.Int64))  # an id is 1, not 1.0
+    frame = frame.with_columns(pl.col(whole).cast(pl.Int64))  # an id is 1, not 1.0
+    return _without_blank_rows(frame)
+
+
+def _without_blank_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return a table without the rows that have no cell."""
+    import polars as pl
+
+    return frame.filter(~pl.all_horizontal(pl.all().is_null()))

@@ -30,6 +30,7 @@ __all__ = [
     "best_level",
     "best_response",
     "break_even",
+    "difference",
     "price_at",
     "price_for",
     "profit_at",
@@ -38,6 +39,7 @@ __all__ = [
 
 
 LARGEST_EXPONENT = 1e6  # beyond it, c q^τ is a step
+ROUNDING = 1e-12  # of a difference, relative to what it is the difference of
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +150,19 @@ def price_at(
     return np.where(level > 0, prices, 0.0)
 
 
+def difference(more: Amount, less: Amount) -> Amount:
+    """Return one amount minus another, exactly 0 where only rounding tells them apart.
+
+    Examples
+    --------
+    >>> difference(0.3, 0.1 + 0.2), difference(2.0, 0.5)
+    (0.0, 1.5)
+    """
+    apart = more - less
+    resolved = abs(apart) >= ROUNDING * (abs(more) + abs(less))
+    return apart * resolved + 0.0  # no zero is negative
+
+
 def profit_at(level: Amount, price: Amount, cost: Amount, cost_exponent: float) -> Amount:
     """Return P q − c q^τ, what a level earns minus what it costs, elementwise.
 
@@ -156,7 +171,7 @@ def profit_at(level: Amount, price: Amount, cost: Amount, cost_exponent: float) 
     >>> profit_at(0.5, 8.0, 10.0, cost_exponent=2)
     1.5
     """
-    return price * level - cost * level**cost_exponent  # type: ignore[no-any-return]
+    return difference(price * level, cost * level**cost_exponent)  # type: ignore[no-any-return]
 
 
 def utilities(game: Game, levels: FloatArray, prices: FloatArray) -> FloatArray:

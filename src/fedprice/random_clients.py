@@ -1,4 +1,4 @@
-"""Clients drawn at random in the manner of the paper's Setup 1."""
+"""Clients drawn at random modelled on the paper's Setup 1."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def best_steps(
     budget, cost_exponent
         As for `Game`.
     rounds, time_limit
-        R, or the seconds T that training may take; one of the two.
+        R, or the seconds T that training may take; exactly one of them.
     step_time, round_time
         With `time_limit`: seconds of a local step, and of a round apart from its steps.
     max_weight
@@ -320,7 +320,7 @@ def _rounds(
 ) -> IntArray:
     """Return R(E), shape (steps,); 0 where the time limit is below one round."""
     if (rounds is None) == (time_limit is None):
-        raise InputError("give either `rounds` or `time_limit`, one of the two.")
+        raise InputError("give exactly one of `rounds` and `time_limit`.")
     if time_limit is None:
         assert rounds is not None
         return np.full(steps.size, Bound(alpha=0, rounds=rounds).rounds)

@@ -1,4 +1,4 @@
-"""Tables: any dataframe in; CSV, Parquet and other files, whole or not at all."""
+"""Tables: any dataframe in; CSV, Parquet and other files, written atomically."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import sys
 import tempfile
+import threading
 import warnings
 import zipfile
 import zlib
@@ -16,15 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.dialects import (
-    decoded,
-    is_spreadsheet,
-    plain_numbers,
-    refuse_grouping,
-    separator,
-    sheet,
-)
+from fedprice.dialects import FORMULA, csv_table, plain_numbers
 from fedprice.errors import InputError, require
+from fedprice.foreign_tables import is_foreign, read_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BROKEN",
+    "LARGEST_TABLE",
     "TABLE_SUFFIXES",
     "as_pandas",
     "as_polars",
@@ -55,11 +51,9 @@ __all__ = [
 ]
 
 TABLE_SUFFIXES = (".csv", ".parquet")
-
-# A spreadsheet runs a cell that starts with one of these; a quote in front makes it text. Text that
-# already looks quoted gets one more quote, so that reading takes exactly one off again.
-_FORMULA = r"^('*[=+\-@\t\r])"
-_QUOTED_FORMULA = r"^'('*[=+\-@\t\r])"
+LARGEST_TABLE = 200 * 2**20  # bytes: some two million clients as CSV
+LONGEST_NAME = 10_000  # characters of a client or class
+_ONE_AT_A_TIME = threading.Lock()  # reading a table may take 1 GB
 
 
 def as_polars(frame: Any) -> pl.DataFrame:
@@ -143,10 +137,14 @@ def read_table(path: str | Path) -> pl.DataFrame:
         If there is no such file, or if it cannot be read in one way only.
     """
     path = Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; give a CSV, Parquet or .xlsx file.")
     try:
-        content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        if path.is_dir():
+            raise InputError(f"{path} is a directory; give a CSV, Parquet or .xlsx file.")
+        if str(path) == "-":
+            content = sys.stdin.buffer.read(LARGEST_TABLE + 1)
+        else:
+            with path.open("rb") as file:
+                content = file.read(LARGEST_TABLE + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
     return table_of(content, str(path))
@@ -154,40 +152,15 @@ def read_table(path: str | Path) -> pl.DataFrame:
 
 def table_of(content: bytes, name: str) -> pl.DataFrame:
     """Return the table in the content of a file of this name (see `read_table`)."""
-    import polars as pl
-    import polars.selectors as cs
-
-    if is_spreadsheet(content, name):
-        return _without_blank_rows(sheet(content, name))
-    content = decoded(content, name)
-    if not content.strip():
-        raise InputError(f"{name} is empty; its first line must name the columns.")
-    try:
-        if content.startswith(b"PAR1"):
-            return pl.read_parquet(content)
-        if b"\0" in content[:4096]:
-            raise InputError(f"{name} is neither a CSV nor a Parquet file.")
-        mark = separator(content, name)
-        frame = pl.read_csv(content, infer_schema=False, separator=mark)
-    except pl.exceptions.PolarsError as error:
-        reason = str(error).partition("\n")[0].rstrip(".")
-        if "utf-8" in reason.lower() or "utf8" in reason.lower():
-            raise InputError(f"{name} is not UTF-8 text; save it as CSV (UTF-8).") from error
-        if "found more fields" in reason:
-            raise InputError(f"{name} has a row with more fields than its first line.") from error
-        raise InputError(f"{name} is neither a CSV nor a Parquet file: {reason}.") from error
-    # Most columns have no quotes, and the pattern is slow on millions of cells.
-    quoted = cs.by_name([c.name for c in frame if c.str.starts_with("'").any()])
-    frame = _without_blank_rows(frame).with_columns(quoted.str.replace(_QUOTED_FORMULA, "$1"))
-    if mark != ",":
-        refuse_grouping(frame, name)
-    return frame
-
-
-def _without_blank_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    import polars as pl
-
-    return frame.filter(~pl.all_horizontal(pl.all().is_null()))
+    if len(content) > LARGEST_TABLE:
+        raise InputError(
+            f"{name} must have at most {LARGEST_TABLE:,} bytes; save it as Parquet, which takes "
+            "fewer."
+        )
+    with _ONE_AT_A_TIME:
+        if is_foreign(content, name):
+            return read_apart(content, name)
+        return csv_table(content, name)
 
 
 def text_column(column: pl.Series) -> npt.NDArray[np.object_]:
@@ -196,9 +169,17 @@ def text_column(column: pl.Series) -> npt.NDArray[np.object_]:
 
     try:
         # An empty name is refused with its row, like one that is missing altogether.
-        return column.cast(pl.String).fill_null("").to_numpy()
+        text = column.cast(pl.String).fill_null("")
     except pl.exceptions.PolarsError as error:
         raise InputError(f"column {column.name!r} must hold text.") from error
+    long = text.str.len_chars() > LONGEST_NAME
+    if long.any():
+        row = long.arg_max() or 0
+        raise InputError(
+            f"column {column.name!r} must hold names of at most {LONGEST_NAME:,} characters; got "
+            f"{len(text[row]):,} in row {row + 1}."
+        )
+    return text.to_numpy()
 
 
 def number_column(column: pl.Series) -> FloatArray:
@@ -224,7 +205,7 @@ def number_column(column: pl.Series) -> FloatArray:
         numbers = plain_numbers(text).cast(pl.Float64, strict=False)
     if numbers.null_count():
         row = numbers.is_null().arg_max() or 0
-        got = "nothing" if column[row] is None else repr(column[row])
+        got = "nothing" if column[row] is None else f"{column[row]!r:.60}"
         raise InputError(f"column {column.name!r} must hold numbers; got {got} in row {row + 1}.")
     return numbers.to_numpy()
 
@@ -245,7 +226,7 @@ def csv_text(frame: pl.DataFrame) -> str:
     """
     import polars as pl
 
-    return frame.with_columns(pl.col(pl.String).str.replace(_FORMULA, "'$1")).write_csv()
+    return frame.with_columns(pl.col(pl.String).str.replace(FORMULA, "'$1")).write_csv()
 
 
 def json_text(**parts: dict[str, Any] | list[str] | pl.DataFrame) -> str:
@@ -280,7 +261,7 @@ def json_text(**parts: dict[str, Any] | list[str] | pl.DataFrame) -> str:
 
 
 def write_table(frame: pl.DataFrame, path: str | Path, *, force: bool = False) -> None:
-    """Write a table as CSV or Parquet, by the suffix of the path, whole or not at all."""
+    """Write a table as CSV or Parquet, by the suffix of the path, atomically."""
     path = check_output(path, TABLE_SUFFIXES, force=force)
     with whole_file(path) as part:
         if path.suffix == ".csv":
@@ -330,7 +311,7 @@ BROKEN = (
 
 
 def load_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an npz file; raises one of BROKEN if it is none."""
+    """Return the arrays of an npz file; raises one of BROKEN if it is not one."""
     with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
         return {name: stored[name] for name in stored.files}
 

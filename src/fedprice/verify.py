@@ -6,10 +6,10 @@ and the chain of hashes. A ledger applies the same rules to every entry before i
 that it holds nothing that would not verify.
 
 An export is a text file with one entry per line, as canonical JSON: `number`, `content`, `postings`
-(account and micro-units), `hash` = SHA-256(previous hash, number, content, postings), and the
-server's `signature` of number and hash. Signatures need the library `cryptography`. A partial
-export shows one client's entries; of all others it has `number`, `hash`, `signature` and `client`,
-for whom they are hidden.
+(account and micro-units), `hash` = SHA-256(previous hash, number, digest of content and postings),
+and the server's `signature` of number and hash. Signatures need the library `cryptography`. A
+partial export shows one client's entries; of all others it has `number`, `hash`, `signature` and
+`client`, for whom they are hidden.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import hashlib
 import json
 import os
 import re
-import struct
 import sys
 import unicodedata
 from dataclasses import dataclass, field, replace
@@ -42,16 +41,21 @@ __all__ = [
     "check_export",
     "check_next",
     "check_signed",
+    "cost",
     "delivery_correction",
     "describe",
+    "describe_kept",
     "due",
+    "entry_digest",
     "entry_title",
     "main",
     "read_receipts",
+    "signed_messages",
     "tariff_payment",
 ]
 
-FORMAT = 3
+FORMAT = 4
+COINS = "spaced"  # how a run's coins follow from its secrets: the only way there is
 GENESIS = "0" * 64
 INFINITY = float("inf")
 LEVEL_ONE = 1 << 32
@@ -59,7 +63,7 @@ LARGEST = 1 << 62
 LONGEST_GAP = 10  # heads that one update stands for, unless an agreement says otherwise
 LONGEST_NAME = 200
 LONGEST_LINE = 1 << 27  # bytes: the offers to 200,000 clients
-MOST_VALUES = 1 << 23  # commas of a line: what it takes in memory
+MOST_VALUES = 1 << 22  # commas and brackets of a line: what it takes in memory
 MOST_ENTRIES = 1 << 24  # of an export: a pipe need not end
 MOST_ATTEMPTS = 5  # sets of offers that a run may take: each draws its coins anew
 MOST_BLOCKS = 256  # of a tariff
@@ -81,24 +85,29 @@ UNSIGNED = ("rounds", "budget", "terms")  # of the opening of a run that nobody 
 MESSAGE = {
     "Conditions": (
         "ledger", "server", "run", "follows", "rounds", "run_rounds", "unit", "schema", "task",
-        "model", "max_weight", "longest_gap", "nonce", "expires", "beacon",
+        "model", "max_weight", "longest_gap", "nonce", "expires", "coins", "beacon",
     ),
     "Offer": (
         "conditions", "client", "tariff", "menu", "level_floor", "norm_cap", "impact", "coin_hash",
-        "replaces",
+        "position", "replaces",
     ),
     "Commitment": ("offer", "key", "level", "secret_hash", "samples", "grad_norm"),
 }  # fmt: skip
 SHOWN = {"number", "content", "postings", "hash", "signature"}  # the fields of an entry
 HIDDEN = {"number", "client", "hash", "signature"}  # of one that a partial export does not show
+# What the messages before a commitment refer to.
+REFERS = {"Conditions": "ledger", "Offer": "conditions", "Commitment": "offer"}
 KEPT = {
     "Commitment": MESSAGE["Commitment"],
+    "Call": ("ledger", "run", "round", "client", "model", "number"),
+    "Ending": ("ledger", "run"),
     "Head": ("ledger", "number", "hash"),
     "Roster": ("ledger", "run", "attempt", "commitments", "commitment"),
     "Opening": ("ledger", "run", "attempt", "mixed"),
-    "Receipt": ("ledger", "run", "round", "client", "update", "refused"),
+    "Receipt": ("ledger", "run", "round", "client", "update", "refused", "paid"),
 }
-WHOLE = {"level", "samples", "number", "attempt", "round"}  # the other fields of these are text
+# Fields that are whole numbers; all others are text.
+WHOLE = {"level", "samples", "number", "attempt", "round", "paid"}
 HASH = re.compile(r"[0-9a-f]{64}\Z")
 _SIGNATURE = re.compile(r"[0-9a-f]{128}\Z")
 _NUMBER = r"[0-9]{1,25}(?:\.[0-9]{1,25})?(?:e[+-]?[0-9]{1,3})?"
@@ -108,6 +117,8 @@ _DECIMALS_OR_NOTHING = re.compile(rf"(?:{_NUMBER})?,", re.ASCII)
 _HEXADECIMAL, _SKETCH = b"0123456789abcdef", b"-+.,0123456789e"  # what these are written in
 LONGEST_SKETCH = 120
 UNIT = re.compile(r"[A-Z][A-Z0-9]{0,11}\Z", re.ASCII)
+_ESCAPED = re.compile(rb"\\u(?!00)")  # may stand for a character beyond ASCII
+_CONTINUED = bytes(range(0x80, 0xC0))  # the later bytes of a character
 _LATER = re.compile(r"(.+)#([0-9]+)\Z", re.DOTALL | re.ASCII)
 # Of Ed25519: the prime of its field, and the y of the eight points whose order divides eight.
 _PRIME = 2**255 - 19
@@ -188,36 +199,52 @@ def tariff_payment(tariff: Blocks, level: int) -> int:
     return round(Fraction(paid, LEVEL_ONE))
 
 
-def due(payment: int, rounds: int, done: int, heads: int, delivered: int) -> int:
-    """Return what a client has earned after some rounds: its payment for what it delivered so far.
+def due(payment: int, level: int, rounds: int, delivered: int) -> int:
+    """Return what a client has earned with its updates: each earns what it was agreed to earn.
 
-    ⌊payment · done · delivered / (rounds · heads)⌋: its payment for these rounds, in proportion to
-    the share of its heads that it delivered. A round pays max(0, due − paid so far). Who always
-    delivers earns ⌊payment · done / rounds⌋; every head that is skipped costs the pay of one head,
-    so that skipping never pays for whoever gained by agreeing to its level (docs/incentives.md).
+    ⌊payment · delivered / (q · rounds)⌋, where q · rounds is how many updates its level has. What
+    an update earns is fixed when the client commits: neither coins, nor the end of the run, nor
+    other updates change it (docs/incentives.md). At most ⌈q · rounds⌉ updates are paid.
 
     Parameters
     ----------
     payment
-        What is paid for all rounds, at least 0.
-    rounds, done
-        Rounds of the agreement, and how many of them are done.
-    heads, delivered
-        How often the client drew heads in them, and how many of its updates were accepted. Whoever
-        has not drawn heads yet has delivered everything that was asked for.
+        What the level is paid for all rounds, at least 0.
+    level, rounds
+        The level, in multiples of 2⁻³², and the rounds of the agreement.
+    delivered
+        How many of the client's updates were accepted.
 
     Examples
     --------
-    >>> due(1000, rounds=10, done=5, heads=3, delivered=3)
-    500
-    >>> due(1000, rounds=10, done=5, heads=3, delivered=2)
-    333
-    >>> due(1000, rounds=10, done=5, heads=0, delivered=0)
-    500
+    >>> due(1000, LEVEL_ONE // 2, rounds=10, delivered=5)
+    1000
+    >>> due(1000, LEVEL_ONE // 2, rounds=10, delivered=3)
+    600
     """
-    if not heads:
-        return payment * done // rounds
-    return payment * done * delivered // (rounds * heads)
+    if not delivered:
+        return 0
+    return payment * min(delivered, most_heads(level, rounds)) * LEVEL_ONE // (level * rounds)
+
+
+def cost(payment: int, level: int, rounds: int) -> int:
+    """Return the most that a client can be paid for a level; negative if it pays.
+
+    >>> cost(1000, LEVEL_ONE // 2, rounds=5), cost(-1000, LEVEL_ONE // 2, rounds=5)
+    (1200, -1000)
+    """
+    if payment <= 0 or not level:
+        return payment
+    return due(payment, level, rounds, most_heads(level, rounds))
+
+
+def most_heads(level: int, rounds: int) -> int:
+    """Return ⌈q · rounds⌉: the most heads that evenly spaced coins show.
+
+    >>> most_heads(LEVEL_ONE // 2, 5)
+    3
+    """
+    return -(-level * rounds // LEVEL_ONE)
 
 
 def delivery_correction(gap: int, longest: int = LONGEST_GAP) -> int:
@@ -233,7 +260,7 @@ def delivery_correction(gap: int, longest: int = LONGEST_GAP) -> int:
         a client that has missed nothing since. Before the first accepted update, all its heads.
     longest
         The most heads that one update stands for, so that nobody returns from a long absence with a
-        weight that would throw the model.
+        weight large enough to destabilise training.
 
     Notes
     -----
@@ -252,37 +279,60 @@ def delivery_correction(gap: int, longest: int = LONGEST_GAP) -> int:
 
 
 class Coins:
-    """A client's coins in a run: eight 64-bit numbers from each BLAKE2b, one for each round.
+    """A client's coins in a run: heads are evenly spaced, so that it knows how many to expect.
+
+    Of round r, the coin shows heads if (phase + r · level) mod 2³² is below the level. For a phase
+    that is uniform, each shows heads with a probability of exactly q; any L rounds in a row have
+    ⌊L q⌋ or ⌈L q⌉ heads. A level that changes from one period to the next goes on from where the
+    coin is (`position`), so that ⌊Σ q⌋ or ⌈Σ q⌉ holds across periods.
+
+    Parameters
+    ----------
+    phase
+        From `coin_phase`, in multiples of 2⁻³².
+    level
+        In multiples of 2⁻³².
+
+    Examples
+    --------
+    >>> coins = Coins(phase=1 << 30, level=LEVEL_ONE // 3)
+    >>> [coins.heads(r) for r in range(7)]
+    [True, False, False, True, False, False, True]
+    """
+
+    def __init__(self, phase: int, level: int) -> None:
+        self.phase, self.level = phase, level
+
+    def heads(self, round_: int) -> bool:
+        """Return whether the client joins in a round, counted from 0."""
+        return (self.phase + round_ * self.level) % LEVEL_ONE < self.level
+
+    def position(self, done: int) -> int:
+        """Return where the coin is after some rounds, in multiples of 2⁻³²."""
+        return (self.phase + (done - 1) * self.level) % LEVEL_ONE
+
+
+def coin_phase(key: bytes, level: int, position: int | None = None) -> int:
+    """Return the phase of a client's coins in a run.
 
     Parameters
     ----------
     key
         From `coin_key`.
     level
-        In multiples of 2⁻³²; a coin shows heads with exactly this probability.
+        In multiples of 2⁻³².
+    position
+        Where the previous period left the coin; None if the client was not in it, so that the
+        first 32 bits of the key are the phase.
 
     Examples
     --------
-    >>> coins = Coins(bytes(32), level=1 << 31)
-    >>> [hex(coins.draw(r))[:8] for r in range(2)], [coins.heads(r) for r in range(4)]
-    (['0xffc933', '0xb0e9db'], [False, False, False, True])
+    >>> coin_phase(bytes([128] + 31 * [0]), level=7) == LEVEL_ONE // 2
+    True
     """
-
-    def __init__(self, key: bytes, level: int) -> None:
-        self._key, self._below = key, level << 32
-        self._block, self._draws = -1, (0,)
-
-    def draw(self, round_: int) -> int:
-        """Return the number of a round, counted from 0."""
-        block, place = divmod(round_, 8)
-        if block != self._block:
-            drawn = hashlib.blake2b(block.to_bytes(8, "big"), key=self._key).digest()
-            self._block, self._draws = block, struct.unpack(">8Q", drawn)
-        return self._draws[place]
-
-    def heads(self, round_: int) -> bool:
-        """Return whether the client joins in a round."""
-        return self.draw(round_) < self._below
+    if position is None:
+        return int.from_bytes(key[:4], "big")
+    return (position + level) % LEVEL_ONE
 
 
 @dataclass
@@ -308,8 +358,12 @@ class Client:
 
     @cached_property
     def payment(self) -> int:
-        """What it earns if it keeps its word, in micro-units; negative if it pays."""
+        """What its level is paid, in micro-units; negative if it pays."""
         return tariff_payment(self.tariff, self.level)
+
+    def earned(self, rounds: int, delivered: int) -> int:
+        """Return what a number of updates has earned it in a run of some rounds."""
+        return due(self.payment, self.level, rounds, delivered) if self.payment > 0 else 0
 
     def fresh(self) -> Client:
         """Return the client as it was when its run was opened."""
@@ -354,7 +408,7 @@ class Run:
         return {n: repr(own.share / own.counted) for n, own in self.clients.items() if own.level}
 
     def advance(self, content: dict[str, Any]) -> None:
-        """Take in a round: who drew heads, who delivered, and the model after it."""
+        """Apply a round: who drew heads, who delivered, and the model after it."""
         for client in content["joined"]:
             own = self.clients[client]
             own.heads += 1
@@ -424,9 +478,12 @@ class Books:
     hidden: int = 0  # entries that it has as hashes only
     trusting: bool = False  # of entries that were checked before they were written
     valid: Callable[[str, str, str], bool] = check_signed
-    # What became of the updates for which a client has a receipt: hash, and why it was refused.
+    # What became of the updates for which a client has a receipt: hash, why it was refused, and
+    # what the run had paid the client by then.
     wanted: set[tuple[str, int, str]] = field(default_factory=set)
-    recorded: dict[tuple[str, int, str], tuple[str, str]] = field(default_factory=dict)
+    # How many rounds a run had when the ledger had a number of entries: clients were called then.
+    called: dict[tuple[int, str], int] = field(default_factory=dict)
+    recorded: dict[tuple[str, int, str], tuple[str, str, int]] = field(default_factory=dict)
 
     def expect(self, content: dict[str, Any]) -> tuple[list[Posting], Callable[[], None]]:
         """Return what the next entry must post, and what enters it into these books.
@@ -492,7 +549,8 @@ class Books:
     def _begin(self, content: dict[str, Any]) -> tuple[list[Posting], Callable[[], None]]:
         if type(content["format"]) is not int or content["format"] != FORMAT:
             raise VerificationError(
-                f"it is of format {content['format']!r:.20}; this verifier knows {FORMAT}."
+                f"it is of format {content['format']!r:.20}; this verifier knows {FORMAT}. Coins "
+                "and pay had other rules before: verify it with the release that wrote it."
             )
         unit, server = content["unit"], content["server"]
         if not (isinstance(unit, str) and UNIT.match(unit)):
@@ -650,6 +708,8 @@ class Books:
         _between(conditions["run_rounds"], rounds, 1 << 40, "run_rounds")
         _between(conditions["longest_gap"], 1, 1000, "longest_gap")
         _between(conditions["expires"], 0, 1 << 40, "expires")
+        if conditions["coins"] != COINS:
+            _fail("coins", COINS, conditions["coins"])
         if not _decimal(conditions["max_weight"], "max_weight") > 0:
             raise VerificationError("its largest weight is 0.")
         for what in ("task", "model", "nonce"):
@@ -676,7 +736,7 @@ class Books:
     def _offer_in_turn(
         self, content: dict[str, Any], made: Offered, turn: int
     ) -> tuple[list[Posting], Callable[[], None]]:
-        """Take in more offers of a set, made after others were answered."""
+        """Apply more offers of a set, made after others were answered."""
         if made.commitments is not None:
             raise VerificationError("commitments to these offers are already recorded.")
         if _whole(turn) != made.turns + 1:
@@ -719,6 +779,9 @@ class Books:
             _decimal(offer["norm_cap"] or "0", "norm_cap")
             _decimal(offer["impact"], "impact")
             _hash(offer["coin_hash"])
+            position = self._position(conditions["follows"], client)
+            if offer["position"] != position or type(offer["position"]) is not type(position):
+                _fail(f"position of the coin of {client!r}", position, offer["position"])
             if offer["conditions"] != sheet:
                 _fail(f"conditions of the offer to {client!r}", sheet, offer["conditions"])
             old = replaced.get(client, "")
@@ -729,6 +792,12 @@ class Books:
         if not offers:
             raise VerificationError("it has no offers.")
         return offers, hashes
+
+    def _position(self, follows: str, client: str) -> int | None:
+        """Return where the previous period left a client's coin, if the client was in it."""
+        run = self.runs.get(follows)
+        own = None if run is None else run.clients.get(client)
+        return own.coins.position(run.done) if run and own and own.coins else None
 
     def _follows(self, name: str) -> str:
         """Return the period that one follows: x#3 follows x#2, which follows x, each settled."""
@@ -781,7 +850,9 @@ class Books:
                 raise VerificationError(f"{client!r} has the key of another client.")
             self.check(key, signature, text, f"the commitment of {client!r}")
             commitments[client] = own
-        roster = roster_hash({client: _sha(given[client][0]) for client in given})
+        roster = roster_hash(
+            {c: (_sha(given[c][0]), own["secret_hash"]) for c, own in commitments.items()}
+        )
 
         def apply() -> None:
             made.commitments, made.roster, made.dropped = commitments, roster, dropped
@@ -806,10 +877,10 @@ class Books:
         budget = _between(content["budget"], -LARGEST, LARGEST, "budget")
         run = self._opened(content, name) if "attempt" in content else self._bare(content, name)
         run.budget = budget
-        needed = sum(own.payment for own in run.clients.values())
+        needed = sum(cost(own.payment, own.level, run.rounds) for own in run.clients.values())
         if needed > budget:
             raise VerificationError(
-                f"it promises {needed} micro-units; its budget is {budget}. Raise the budget, or "
+                f"it can cost {needed} micro-units; its budget is {budget}. Raise the budget, or "
                 "offer less."
             )
         escrow = f"escrow:{name}"
@@ -899,8 +970,9 @@ class Books:
         mixed = coin_mix(made.roster, {n: other for n, (_, other) in secrets.items()}, beacon)
         run.mixed = mixed.hex()
         for client, (server, other) in secrets.items():
-            own_key = coin_key(server, other, mixed)
-            run.clients[client].coins = Coins(own_key, run.clients[client].level)
+            level, position = run.clients[client].level, made.offers[client]["position"]
+            phase = coin_phase(coin_key(server, other, mixed), level, position)
+            run.clients[client].coins = Coins(phase, level)
         _weigh(run)
         return run
 
@@ -945,28 +1017,22 @@ class Books:
                 )
         pay: list[Posting] = []
         payees: list[Client] = []
-        done, rounds, spent = number + 1, run.rounds, 0
         for client, account, own in run.payees:
-            heads, came = own.heads, own.joined
-            if client in drew:
-                heads += 1
-                came += client in joined
-            if came == heads:  # as `due` has it, without its call: there may be many
-                share = own.payment * done // rounds - own.paid
-            else:
-                share = due(own.payment, rounds, done, heads, came) - own.paid
+            if client not in joined:
+                continue
+            share = own.earned(run.rounds, own.joined + 1) - own.paid
             if share > 0:
                 pay.append((account, share))
                 payees.append(own)
-                spent += share
+        spent = sum(amount for _, amount in pay)
 
         def apply() -> None:
             run.advance(content)
+            for own, (_, share) in zip(payees, pay, strict=True):
+                own.paid += share
             if self.wanted:
                 for client in drew:
                     self._note(name, number, client, joined.get(client), refused.get(client))
-            for own, (_, share) in zip(payees, pay, strict=True):
-                own.paid += share
             run.updates |= updates
             self.coins += len(run.clients)
 
@@ -1026,7 +1092,8 @@ class Books:
         """Keep what is recorded of an update, if its client has a receipt for it."""
         if (name, number, client) in self.wanted:
             said = (joined[0], "") if joined else (refused[1], refused[0]) if refused else ("", "")
-            self.recorded[name, number, client] = said
+            paid = max(self.runs[name].clients[client].paid, 0)
+            self.recorded[name, number, client] = *said, paid
 
     def _settle(
         self, content: dict[str, Any], name: str
@@ -1112,8 +1179,15 @@ def secret_hash(secret: bytes) -> str:
     return hashlib.sha256(b"fedprice coin secret\0" + secret).hexdigest()
 
 
-def roster_hash(commitments: dict[str, str]) -> str:
-    """Return the hash of all commitments to a set of offers, given theirs by client."""
+def roster_hash(commitments: dict[str, tuple[str, str]]) -> str:
+    """Return the hash of all commitments to a set of offers.
+
+    Parameters
+    ----------
+    commitments
+        By client, the hash of its commitment and that of the secret it committed to: who knows the
+        secrets can tell that they are the ones that the hash was made of.
+    """
     return _sha(canonical(commitments))
 
 
@@ -1138,12 +1212,16 @@ def head_text(ledger: str, number: int, hash_: str) -> str:
     return canonical({"hash": hash_, "kind": "Head", "ledger": ledger, "number": number})
 
 
-def chained_hash(previous: str, number: int, content: str, postings: str) -> str:
-    """Return the hash of an entry, from the canonical texts of its content and postings."""
-    hashed = hashlib.sha256(f"{previous}\n{number}\n".encode())
-    hashed.update(content.encode())  # without a copy of it in between: it may be long
-    hashed.update(f"\n{postings}".encode())
+def entry_digest(content: str, postings: str) -> str:
+    """Return the digest of an entry, from the canonical texts of its content and postings."""
+    hashed = hashlib.sha256(content.encode())
+    hashed.update(f"\n{postings}".encode())  # without a copy of the content: it may be long
     return hashed.hexdigest()
+
+
+def chained_hash(previous: str, number: int, digest: str) -> str:
+    """Return the hash of an entry: a few digests show that one entry follows from another."""
+    return _sha(f"{previous}\n{number}\n{digest}")
 
 
 def check_export(path: str | Path, **checks: Any) -> Books:
@@ -1169,16 +1247,31 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         number += 1
         if len(line) > LONGEST_LINE:
             raise VerificationError(f"line {number} is longer than {LONGEST_LINE:,} bytes.")
-        if line.count(b",") > MOST_VALUES:
-            raise VerificationError(f"line {number} has more than {MOST_VALUES:,} values.")
         if number > MOST_ENTRIES:
             raise VerificationError(f"it has more than {MOST_ENTRIES:,} lines.")
+        if not fits(line):
+            raise VerificationError(
+                f"line {number} has more than {MOST_VALUES:,} values, or more than "
+                f"{LONGEST_LINE // 4:,} characters that are not all ASCII."
+            )
         line = (line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line).rstrip(b"\r\n")
         yield number, line
 
 
+def fits(line: bytes) -> bool:
+    """Return whether a line is short enough to be parsed in 1 GB of memory.
+
+    One character beyond ASCII makes all characters of a text up to four times as large.
+    """
+    if not line.isascii() or _ESCAPED.search(line):
+        characters = 4 * len(line.translate(None, _CONTINUED))
+    else:
+        characters = len(line)
+    return characters <= LONGEST_LINE and sum(map(line.count, b",[{")) <= MOST_VALUES
+
+
 def entries_of(file: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Yield the entries of an export, line by line; refuse what is none."""
+    """Yield the entries of an export, line by line; reject anything else."""
     for number, line in _lines(file):
         if not line:
             continue
@@ -1220,10 +1313,18 @@ def check_entries(
     books = Books(valid=valid)
     kept = list(receipts)
     books.wanted = {(m["run"], m["round"], m["client"]) for m in kept if m["kind"] == "Receipt"}
+    calls: dict[int, list[str]] = {}
+    for message in kept:
+        if message["kind"] == "Call":
+            calls.setdefault(message["number"], []).append(message["run"])
     for entry in entries:
         if entry.keys() == HIDDEN and not partial:
             raise UncheckedError("it is a partial export, and a whole one is needed.")
         check_next(books, entry)
+        number = len(books.hashes)
+        for name in calls.get(number, ()):
+            run = books.runs.get(name)
+            books.called[number, name] = -1 if run is None or run.settled else run.done
     if not books.hashes:
         raise VerificationError("there is no entry.")
     for head in heads:
@@ -1260,7 +1361,8 @@ def check_entry(books: Books, entry: dict[str, Any], number: int) -> None:
     if _whole(entry["number"]) != number:
         _fail("number", number, entry["number"])
     previous = books.hashes[-1] if books.hashes else GENESIS
-    chained = chained_hash(previous, number, canonical(content), canonical(entry["postings"]))
+    digest = entry_digest(canonical(content), canonical(entry["postings"]))
+    chained = chained_hash(previous, number, digest)
     if entry["hash"] != chained:
         _fail("hash", chained, entry["hash"])
     expected, enter = books.expect(content)
@@ -1292,7 +1394,7 @@ def check_hidden(books: Books, entry: dict[str, Any], number: int) -> None:
 
 
 def _check_head(books: Books, signature: Any, hash_: str) -> None:
-    """Take in the hash of the next entry, which the server signs if it has a key."""
+    """Apply the hash of the next entry, which the server signs if it has a key."""
     books.hashes.append(hash_)
     if books.server:
         text = head_text(books.ledger, len(books.hashes), hash_)
@@ -1301,37 +1403,148 @@ def _check_head(books: Books, signature: Any, hash_: str) -> None:
         raise VerificationError("it is signed, though the ledger has no server key.")
 
 
+def signed_messages(file: BinaryIO, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the messages in a file of receipts, each with its text and the key that signed it.
+
+    Each line is JSON with `content`, `signature` and `key`; whose key it is, is not checked here.
+    """
+    for number, line in _lines(file):
+        try:
+            stored = json.loads(line)
+            text, signature, key = (stored[n] for n in ("content", "signature", "key"))
+            if not fits(text.encode()):  # it may be escaped in its line, which hides its values
+                raise ValueError
+            message = json.loads(text)
+            sound = canonical(message) == text and check_signed(key, signature, text)
+            fields = KEPT.get(message["kind"])
+            sound = sound and (fields is None or _is_kept(message, fields))
+            of = REFERS.get(message["kind"])
+            sound = sound and (of is None or type(message[of]) is str)
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            sound = False
+        if not sound:
+            raise VerificationError(f"line {number} of {name} is not a signed message.")
+        yield message | {"signed by": key, "text": text, "line": line.decode()}
+
+
 def read_receipts(path: str | Path) -> list[dict[str, Any]]:
     """Return the messages that a client kept: its commitments, and what the server signed.
 
-    Each line is JSON with `content`, `signature` and `key`; whose key it is, is checked against the
-    ledger. Conditions and offers that were kept tell of which ledger a commitment is; messages of
-    other kinds are left out.
+    Conditions and offers that were kept tell of which ledger a commitment is; messages of other
+    kinds are left out.
     """
     kept = []
     ledgers: dict[str, str] = {}  # by the hash of conditions, and of offers
     with Path(path).open("rb") as file:
-        for number, line in _lines(file):
-            try:
-                stored = json.loads(line)
-                text, signature, key = (stored[n] for n in ("content", "signature", "key"))
-                message = json.loads(text)
-                sound = canonical(message) == text and check_signed(key, signature, text)
-                fields = KEPT.get(message["kind"])
-                sound = sound and (fields is None or _is_kept(message, fields))
-                if message["kind"] == "Conditions":
-                    ledgers[_sha(text)] = str(message["ledger"])
-                elif message["kind"] in ("Offer", "Commitment"):
-                    of = message["conditions" if message["kind"] == "Offer" else "offer"]
-                    ledgers[_sha(text)] = ledgers.get(of, "")
-            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-                sound = False
-            if not sound:
-                raise VerificationError(f"line {number} of {path} is not a signed message.")
-            if fields is not None:
-                own = {"ledger": ledgers[_sha(text)]} if message["kind"] == "Commitment" else {}
-                kept.append(message | own | {"signed by": key, "text": text})
+        for message in signed_messages(file, str(path)):
+            kind, hash_ = message["kind"], _sha(message["text"])
+            if kind == "Conditions":
+                ledgers[hash_] = str(message["ledger"])
+            elif kind in ("Offer", "Commitment"):
+                ledgers[hash_] = ledgers.get(str(message[_UNDER[kind]]), "")
+            if kind in KEPT:
+                own = {"ledger": ledgers[hash_]} if kind == "Commitment" else {}
+                kept.append(message | own)
     return kept
+
+
+_UNDER = {"Offer": "conditions", "Commitment": "offer"}  # what each of these is an answer to
+
+
+def describe_kept(messages: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield what a client's messages prove by themselves, to somebody without the ledger.
+
+    Of every run: what both signed, how often the client was asked, what it sent, and what the
+    server says that it accepted and paid.
+
+    Raises
+    ------
+    VerificationError
+        If the server's messages contradict each other, or the pay of their own receipts.
+    """
+    by_hash: dict[str, dict[str, Any]] = {}
+    runs: dict[tuple[str, str], dict[str, Any]] = {}
+    seen: dict[tuple[Any, ...], str] = {}
+    for own in messages:
+        kind = own["kind"]
+        by_hash[_sha(own["text"])] = own
+        if kind == "Commitment":
+            offer = by_hash.get(own["offer"], {})
+            all_ = by_hash.get(offer.get("conditions", ""))
+            if all_ is None:
+                continue
+            if offer["signed by"] != all_["server"] or own["signed by"] != own["key"]:
+                raise VerificationError(
+                    f"the commitment to run {all_['run']!r:.200} is not its own."
+                )
+            run = {"commitment": own, "offer": offer, "conditions": all_}
+            runs[all_["ledger"], all_["run"]] = run | {"Call": {}, "Update": {}, "Receipt": {}}
+        elif kind in ("Call", "Receipt", "Head", "Opening", "Ending", "Roster"):
+            place = [own[name] for name in _PLACE[kind]]
+            if seen.setdefault((kind, own["signed by"], *place), own["text"]) != own["text"]:
+                raise VerificationError(
+                    f"the server {own['signed by']} signed two {kind.lower()}s that contradict "
+                    f"each other: {_plain(str(place[1:])):.200}."
+                )
+        found = runs.get((own.get("ledger", ""), own.get("run", "")))
+        if kind == "Update":  # it names no ledger: the run that it answers was committed to last
+            found = next((r for (_, name), r in reversed(runs.items()) if name == own["run"]), None)
+        if found is None or kind not in ("Call", "Update", "Receipt"):
+            continue
+        signer = "commitment" if kind == "Update" else "offer"
+        if own["signed by"] == found[signer]["signed by"]:
+            found[kind][own["round"]] = own
+    if not runs:
+        raise UncheckedError("it holds no commitment with its offer and conditions.")
+    for (ledger, name), run in runs.items():
+        yield from _told(ledger, name, run)
+
+
+_PLACE = {
+    "Call": ("ledger", "run", "round", "client"),
+    "Receipt": ("ledger", "run", "round", "client"),
+    "Head": ("ledger", "number"),
+    "Opening": ("ledger", "run"),
+    "Ending": ("ledger", "run"),
+    "Roster": ("ledger", "run", "attempt"),
+}
+
+
+def _told(ledger: str, name: str, run: dict[str, Any]) -> Iterator[str]:
+    """Yield what the messages about one run prove."""
+    level, offer, all_ = run["commitment"]["level"], run["offer"], run["conditions"]
+    payment, unit = tariff_payment(offer["tariff"], level), _plain(all_["unit"])
+    calls, updates, receipts = run["Call"], run["Update"], run["Receipt"]
+    accepted = paid = 0
+    for round_ in sorted(receipts):
+        receipt = receipts[round_]
+        accepted, paid = accepted + (receipt["refused"] == ""), receipt["paid"]
+        earned = due(max(payment, 0), level, all_["rounds"], accepted)
+        if paid < earned:
+            raise VerificationError(
+                f"run {name!r:.200}: after {accepted} accepted updates the server had paid "
+                f"{paid} micro-units, and {earned} were earned."
+            )
+    last = 0
+    for number, round_ in sorted((own["number"], own["round"]) for own in calls.values()):
+        if round_ < last:
+            raise VerificationError(
+                f"run {name!r:.200}: the server called round {round_ + 1} at entry {number}, after "
+                f"round {last + 1}: out of order."
+            )
+        last = round_
+    owed = sum(round_ not in receipts for round_ in updates)
+    yield (
+        f"run {_plain(name)!r} of ledger {ledger:.12}: {_plain(offer['client'])!r} committed to "
+        f"level {level / LEVEL_ONE:.6f} for {payment / 10**6:,.6f} {unit} in "
+        f"{all_['rounds']:,} rounds"
+    )
+    yield (
+        f"  asked in {len(calls):,} rounds, sent {len(updates):,} updates: {accepted:,} accepted, "
+        f"{len(receipts) - accepted:,} refused, {owed:,} without a receipt; paid "
+        f"{paid / 10**6:,.6f} {unit} by the server's last receipt"
+    )
+    yield f"  signed by server {all_['server']} and client {run['commitment']['key']}"
 
 
 def _is_kept(message: dict[str, Any], fields: tuple[str, ...]) -> bool:
@@ -1371,6 +1584,15 @@ def _check_kept(books: Books, kept: list[dict[str, Any]]) -> None:
                     f"the server signed entry {number} with the hash {message['hash']:.64}, which "
                     "is not in the ledger; it was truncated or rewritten."
                 )
+        elif kind == "Call":
+            _check_call(books, message)
+        elif kind == "Ending":
+            run = books.runs.get(message["run"])
+            if run is None or not run.settled or run.clients:
+                raise VerificationError(
+                    f"the server signed that the offers of run {message['run']!r:.200} came to "
+                    "nothing; the ledger says otherwise."
+                )
         elif kind == "Opening":
             run = books.runs.get(message["run"])
             if run is None or (run.mixed, run.attempts) != (message["mixed"], message["attempt"]):
@@ -1389,13 +1611,28 @@ def _check_kept(books: Books, kept: list[dict[str, Any]]) -> None:
             _check_receipt(books, message)
 
 
+def _check_call(books: Books, call: dict[str, Any]) -> None:
+    """Check that a client was called in the round that came next when it was called."""
+    done = books.called.get((call["number"], call["run"]))
+    if done != call["round"]:
+        found = (
+            f"{done:,} rounds were recorded"
+            if (done or 0) >= 0 and done is not None
+            else ("the run was not under way")
+        )
+        raise VerificationError(
+            f"the server called {call['client']!r:.200} for round {call['round'] + 1} of run "
+            f"{call['run']!r:.200} at entry {call['number']}, when {found}."
+        )
+
+
 def _check_receipt(books: Books, receipt: dict[str, Any]) -> None:
     """Compare what is recorded of an update with a receipt that its client kept."""
     run, round_, client = receipt["run"], receipt["round"], receipt["client"]
     found = books.recorded.get((run, round_, client))
-    if found != (receipt["update"], receipt["refused"]):
+    if found != (receipt["update"], receipt["refused"], receipt["paid"]):
         said = f"refused: {receipt['refused']:.200}" if receipt["refused"] else "accepted"
-        recorded = "nothing" if found in (None, ("", "")) else "something else"
+        recorded = "nothing" if found is None or found[:2] == ("", "") else "something else"
         raise VerificationError(
             f"{client!r:.200} has a receipt for round {round_ + 1} of run {run!r:.200}, update "
             f"{receipt['update']:.64}, {said}; the ledger has {recorded}."
@@ -1560,6 +1797,8 @@ def describe(books: Books, client: str | None = None) -> Iterator[str]:
             f"{sum(getattr(c, what) for c in own):,} {what}"
             for what in ("heads", "joined", "missed", "refused")
         )
+        if run.settled and not run.done:
+            yield f"run {_plain(name)!r}: OPENED AND NOT PLAYED; its coins were seen, and not used"
         whose = f"{len(own)} client{'s' * (len(own) > 1)}" if client is None else f"{client!r}"
         yield f"run {_plain(name)!r}, {whose}: {run.done} of {run.rounds} rounds, {counts}"
         if client is not None:
@@ -1573,6 +1812,8 @@ def describe(books: Books, client: str | None = None) -> Iterator[str]:
         yield f"  paid out {money(paid)}, paid in {money(-sum(c.paid for c in own if c.paid < 0))}"
         if client is None and run.dropped:
             yield f"  {len(run.dropped)} offered and dropped, in {run.attempts} sets of offers"
+        if not run.settled:
+            yield "  not settled yet: what was not earned is still in escrow"
         if run.beacon:
             yield f"  its coins use the public value {_plain(run.beacon)!r}: look it up"
         if not run.signed:
@@ -1605,7 +1846,7 @@ def _by_which(client: Client, unit: str) -> str:
 
 
 def is_hash(text: str) -> str:
-    """Return a hash or key from the command line; refuse what is none."""
+    """Return a hash or key from the command line; reject anything else."""
     if not HASH.match(text):
         raise argparse.ArgumentTypeError(f"64 hexadecimal digits are wanted; got {text!r}")
     return text
@@ -1644,19 +1885,30 @@ def main(arguments: list[str] | None = None) -> int:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `main` takes."""
     add = parser.add_argument
-    add("export", metavar="EXPORT", help="what `fedprice ledger export` wrote")
+    add("export", metavar="EXPORT", help="an export of a ledger, or a client's receipts")
     add("--client", metavar="NAME", help="show one client only")
     add("--key", metavar="HEX", type=is_hash, help="that client's public key")
     add("--server", metavar="HEX", type=is_hash, help="the server's public key")
     add("--head", metavar="HASH", type=is_hash, action="append", default=[], help="must be there")
-    add("--receipts", metavar="FILE", help="what the client kept, to be found in the ledger")
-    add("--unsigned", action="store_true", help="let money pass that moved without a signature")
+    add(
+        "--receipts",
+        metavar="FILE",
+        help="receipts that the client kept; the ledger must contain them",
+    )
+    add("--unsigned", action="store_true", help="accept transfers that nobody signed")
 
 
 def verified(given: Any, file: BinaryIO) -> list[str]:
-    """Return what is to be said of an export that verifies, by what `add_arguments` takes."""
+    """Return the findings about an export that verifies, by what `add_arguments` takes."""
     if given.key is not None and given.client is None:
-        raise UncheckedError("--key belongs to a client; name it with --client.")
+        raise UncheckedError("--key is a client's; name the client with --client.")
+    if file.peek(12)[:12] == b'{"content":"':  # type: ignore[attr-defined]
+        if given.client or given.key or given.server or given.head or given.receipts:
+            raise UncheckedError(
+                f"{given.export} is a client's receipts, not an export: leave out the other "
+                "options, and compare the keys that are shown."
+            )
+        return [*describe_kept(signed_messages(file, str(given.export)))]
     receipts = [] if given.receipts is None else read_receipts(given.receipts)
     books = check_entries(entries_of(file), heads=given.head, receipts=receipts, partial=True)
     if books.only and given.client not in {None, books.only}:
@@ -1679,7 +1931,7 @@ def _found(books: Books, kept: list[dict[str, Any]], given: Any) -> str:
     if not kept or (given.client is not None and not about):
         whose = "" if given.client is None else f" of client {given.client!r}"
         raise UncheckedError(f"{given.receipts} holds no message{whose} to be found in a ledger.")
-    kinds = ("Commitment", "Roster", "Opening", "Receipt", "Head")
+    kinds = ("Commitment", "Roster", "Opening", "Ending", "Call", "Receipt", "Head")
     counts = (f"{sum(m['kind'] == kind for m in kept)} {kind.lower()}s" for kind in kinds)
     return f"found as kept: {', '.join(counts)}"
 

@@ -128,6 +128,7 @@ def test_two_blocks_are_as_good_as_enumeration() -> None:
     assert post.expected_spend[0] <= budget
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("tau", [1.5, 2.0, 3.0])
 def test_without_value_the_full_tariff_is_the_optimal_menu(tau: float) -> None:
     types = exponential(64, value=0.0)
@@ -185,6 +186,7 @@ def least_loss(types: Types, k: float, budget: float, levels: FloatArray) -> flo
     return float(found.fun)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("k", "budget"), [(5e-4, 4.0), (2e-4, 6.0), (1e-3, 10.0)])
 def test_tariffs_are_near_the_best_randomised_mechanism(k: float, budget: float) -> None:
     types = exponential(5)
@@ -223,6 +225,7 @@ def test_the_multiplier_is_the_worth_of_money() -> None:
     assert loss[1].multiplier == pytest.approx(slope, rel=0.15)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("blocks", [4, None])
 def test_many_clients_share_tariffs_by_impact(
     blocks: int | None, monkeypatch: pytest.MonkeyPatch

@@ -39,6 +39,12 @@ def test_fast_answers_are_best_responses(tau: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-13, atol=0)
 
 
+def test_a_type_whose_impact_overflows_chooses_its_cap() -> None:
+    price, cap = np.array([[[3.0], [-1.0]]]), np.full((1, 1, 1), 0.7)
+    levels = levels_at(price, np.array([1.0, 2.0]), np.full((1, 1, 2), np.inf), 2.0, cap)
+    assert (levels == 0.7).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**31), st.sampled_from([1.2, 1.5, 2.0, 3.0, 4.5]))
 def test_payments_are_convex_in_the_price_and_levels_change_curvature_once(

@@ -179,8 +179,8 @@ PRIOR = fp.Beliefs.exponential(cost=50, value=4000, cells=4)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"blocks": 4}, "`blocks` goes with form 'blocks'; got form 'price'"),
-        ({"form": "tariff", "blocks": 4}, "`blocks` goes with form 'blocks'; got form 'tariff'"),
+        ({"blocks": 4}, "`blocks` requires form 'blocks'; got form 'price'"),
+        ({"form": "tariff", "blocks": 4}, "`blocks` requires form 'blocks'; got form 'tariff'"),
         ({"form": "blocks", "blocks": "4"}, "`blocks` must be a number"),
         (
             {"form": "blocks", "blocks": 2.5},
@@ -204,7 +204,7 @@ def test_posting_in_turn_promises_no_income() -> None:
     """What clients pay is known only when all have answered."""
     rich = fp.Beliefs.exponential(cost=50, value=40_000, cells=4)
     posted = fp.post(SIX, rich, bound=BOUND, budget=-50)
-    with pytest.raises(fp.InputError, match="no budget below 0 can be promised"):
+    with pytest.raises(fp.InputError, match="cannot keep a budget below 0"):
         posted.sequential()
 
 
@@ -243,6 +243,7 @@ def test_a_risk_is_kept_where_the_deviation_jumps_with_the_budget() -> None:
         assert posted.over_budget <= risk * 1.001
 
 
+@pytest.mark.slow
 def test_tariffs_that_improve_beyond_the_budget_are_found_soon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -347,6 +348,7 @@ def test_weak_certificates_of_large_fees(case: str) -> None:
     assert posted.certificate.dual <= best.fun * scale * (1 + 1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2, 5])
 def test_a_valley_between_two_points_of_the_grid_is_missed(seed: int) -> None:
     """Costs 2 and 200: the best price of one client lay between 3 and a bump at 4, both on grid."""
@@ -368,6 +370,7 @@ def test_levels_that_underflow_close_to_linear_costs_raise_warnings() -> None:
         fp.post(clients, mixed, budget=1, **how)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
 def test_beliefs_that_floats_cannot_bring_together_are_wrong_or_a_traceback(form: str) -> None:
     """A spend of 3e7 was posted for a budget of -3, with a bound above the loss; or IndexError."""

@@ -129,9 +129,9 @@ def test_a_seller_gains_what_the_closed_form_says(exponent: float) -> None:
 
 def test_forty_clients() -> None:
     manipulability(FORTY)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     lies = manipulability(FORTY, factor=2)
-    assert time.perf_counter() - begun < 1
+    assert time.thread_time() - begun < 1
     summary = lies.summary()
     assert summary["share_gaining"] == 1
     assert summary["median_relative_gain"] == pytest.approx(1.51, abs=0.01)
@@ -259,6 +259,14 @@ def test_nobody_gains_where_payments_are_thresholds(valued: bool) -> None:
         assert manipulability(game, scheme=name).gain.max() == 0, name
 
 
+@pytest.mark.filterwarnings("error")
+def test_gains_over_no_surplus_are_infinite_not_undefined() -> None:
+    """Who is paid its cost has no surplus, and gains by stating a higher one."""
+    summary = manipulability(FORTY, 2.0, scheme="at-cost").summary()
+    assert summary["high_relative_gain"] == np.inf
+    assert summary["largest_gain"] > 0
+
+
 def test_first_price_and_contracts_leave_much_to_gain() -> None:
     for name in ("multidimensional-auction", "contracts"):
         assert manipulability(FORTY, scheme=name).gain.max() > 20, name
@@ -275,5 +283,5 @@ def test_losers_of_an_auction_join_by_their_true_type() -> None:
 
 def test_a_scheme_that_leaves_clients_out_has_no_finite_utility_to_lie_for() -> None:
     clients = replace(FORTY.clients, value=np.where(np.arange(40) < 20, 0.0, 4000.0))
-    with pytest.raises(InputError, match=r"leaves out .* clients, so that the loss is infinite"):
+    with pytest.raises(InputError, match=r"leaves out .* clients, so the loss is infinite"):
         manipulability(replace(FORTY, clients=clients), scheme="proportional-share")

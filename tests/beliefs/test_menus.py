@@ -265,6 +265,7 @@ def test_joining_unpaid_is_the_convex_program_for_many_costs(tau: float) -> None
     assert float(post.expected_loss[0]) == pytest.approx(k * problem.value, rel=1e-10)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("form", ["menu", "tariff", "blocks"])
 @pytest.mark.parametrize("value", [0.0, 4000.0])
 def test_costs_above_all_believed_ones_with_value_0_find_no_acceptable_row(

@@ -13,6 +13,7 @@ from fedprice.beliefs.evidence import Evidence
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("seed", "form", "budget"), [(6, "blocks", 100.0), (0, "tariff", 300.0)])
 def test_one_problem_in_which_one_price_is_best_stops_the_others(
     seed: int, form: str, budget: float

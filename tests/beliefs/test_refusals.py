@@ -124,6 +124,7 @@ def test_respected_prices_are_answered_and_not_refused(outside: str) -> None:
     assert bonuses > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outside", list(Outside))
 def test_slsqp_on_utilities_never_improves_it(outside: str) -> None:
     binding = 0

@@ -227,7 +227,7 @@ def test_who_is_not_identified_and_why() -> None:
     assert status["fine"] == status["moved"] == "identified"
     for name, text in (
         ("cap", "at its largest level at every price; offer lower prices"),
-        ("away", "stayed away at every price; offer higher"),
+        ("away", "did not join at any price; offer higher"),
         ("once", "one answer below its largest level; offer another, lower price"),
         ("same", "are to one price; offer a lower one"),
         ("idle", "its impact is 0"),
@@ -303,9 +303,12 @@ GOOD: dict[str, Any] = {
     ("change", "message"),
     [
         ({"price": None}, "there is no column 'price'"),
-        ({"level": None}, "either a column 'level' or a column 'heads'"),
+        ({"level": None}, "exactly one of the columns 'level' and 'heads'"),
         ({"heads": [1, 2], "level": None}, "needs a column 'rounds'"),
-        ({"rounds": [9, 9], "level_std": [0.1, 0.1]}, "'level_std' or 'rounds', one of the two"),
+        (
+            {"rounds": [9, 9], "level_std": [0.1, 0.1]},
+            "exactly one of the columns 'level_std' and 'rounds'",
+        ),
         ({"rounds": [9.0, 0.5]}, "`rounds` must be a whole number, at least 1; got 0.5 in row 2"),
         (
             {"level": [0.5, 1.1]},

@@ -44,21 +44,20 @@ def verified(run: Run, ledger: str) -> str:
 @pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
 def test_a_market_is_simulated_under_beliefs(run: Run, form: str) -> None:
     value = () if form == "menu" else ("--value", 300)
-    how = (*EXPONENTIAL, *value, "--form", form, "--ledger", "market.db", "--seeds", 2)
+    how = (*EXPONENTIAL, *value, "--form", form, "--ledger", "market.db")
     code, out, err = run(*SIMULATE, *how, "--format", "json")
     assert code == 0, err
-    (row,) = json.loads(out)["schemes"]
-    assert list(row)[:6] == [
-        "scheme", "status", "expected_spend", "spend_std", "spend", "expected_loss",
-    ]  # fmt: skip
-    assert (row["scheme"], row["status"]) == (f"posted {form}", "posted")
+    row = json.loads(out)["result"]
+    assert list(row)[:5] == ["status", "expected_spend", "spend_std", "spend", "expected_loss"]
+    scheme = json.loads(out)["settings"]["scheme"]
+    assert (scheme, row["status"]) == (f"posted {form}", "posted")
     assert 0 < row["expected_spend"] < 3.001
     assert row["spend"] != row["expected_spend"]  # clients answered as nobody could know
     said = verified(run, "market.db")
-    assert said.count("3 clients: 4 of 4 rounds") == 2
+    assert said.count("3 clients: 4 of 4 rounds") == 1
     assert "0 missed, 0 refused" in said
     again = run(*SIMULATE, *how, "--format", "json")
-    assert (again[0], json.loads(again[1])["schemes"][0]["spend"]) == (0, row["spend"])
+    assert (again[0], json.loads(again[1])["result"]["spend"]) == (0, row["spend"])
 
 
 def test_beliefs_by_class_and_a_number_of_blocks(run: Run) -> None:
@@ -66,7 +65,7 @@ def test_beliefs_by_class_and_a_number_of_blocks(run: Run) -> None:
         "class,cost,value,probability\nx,3,100,0.5\nx,6,150,0.5\ny,4,900,1\n", encoding="utf-8"
     )
     how = ("--beliefs", "beliefs.csv", "--form", "blocks", "--blocks", 2, "--ledger", "market.db")
-    code, _, err = run(*SIMULATE, *how, "--seeds", 1)
+    code, _, err = run(*SIMULATE, *how)
     assert code == 0, err
     assert "recorded in market.db: task-posted-blocks-0" in err
     shown = run("ledger", "show", "task-posted-blocks-0", "--ledger", "market.db")[1]
@@ -78,15 +77,21 @@ def test_beliefs_by_class_and_a_number_of_blocks(run: Run) -> None:
     [
         ((*EXPONENTIAL, "--value", 300), "--beliefs needs --ledger URL"),
         ((*EXPONENTIAL, "--ledger", "m.db"), "needs the means of cost and value"),
-        (("--form", "blocks"), "--form goes with --beliefs"),
-        (("--cost", 4), "--cost goes with --beliefs"),
-        ((*EXPONENTIAL, "--value", 3, "--ledger", "m.db", "--scheme", "uniform"), "give either"),
+        (("--form", "blocks"), "--form requires --beliefs"),
+        (("--cost", 4), "--cost requires --beliefs"),
+        (
+            (*EXPONENTIAL, "--value", 3, "--ledger", "m.db", "--scheme", "uniform"),
+            "--scheme cannot be combined",
+        ),
         (
             (*EXPONENTIAL, "--value", 3, "--ledger", "m.db", "--blocks", 2),
-            "goes with --form blocks",
+            "requires --form blocks",
         ),
         (("--beliefs", "none.csv", "--ledger", "m.db"), "none.csv"),
-        (("--beliefs", "others", "--ledger", "m.db"), "others is for `fedprice post`; here, give"),
+        (
+            ("--beliefs", "others", "--ledger", "m.db"),
+            "others works only with `fedprice post`; here, give",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(

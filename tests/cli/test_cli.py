@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import polars as pl
 import pytest
 
 from fedprice import SCHEMES, Bound, Clients, Game, population, solve
+from fedprice.cli.app import MOVED
 from fedprice.cli.console import FinishedError, StoppedError
 from fedprice.errors import (
     DivergedError,
@@ -36,12 +38,12 @@ def clients(tmp_path: Path) -> Path:
 
 
 def test_example_is_the_population(run: Run, tmp_path: Path) -> None:
-    code, out, err = run("example", "-o", tmp_path / "new.csv")
+    code, out, err = run("data", "example", "-o", tmp_path / "new.csv")
     assert (code, out) == (0, "")
     assert err.endswith("new.csv; price them with --alpha 3.3\n")
     assert Clients.read(tmp_path / "new.csv").cost.tolist() == population().cost.tolist()
-    assert run("example")[1] == (tmp_path / "new.csv").read_text()
-    assert run("example", "--clients", 3, "--seed", 1)[1].count("\n") == 4
+    assert run("data", "example")[1] == (tmp_path / "new.csv").read_text()
+    assert run("data", "example", "--clients", 3, "--seed", 1)[1].count("\n") == 4
 
 
 def test_price_shows_summary_extremes_and_certificate(run: Run, clients: Path) -> None:
@@ -49,7 +51,7 @@ def test_price_shows_summary_extremes_and_certificate(run: Run, clients: Path) -
     assert (code, err) == (0, "")
     for text in ("equilibrium, 40 clients", "optimal", "200 of 200", "Largest payers", "3 of 40"):
         assert text in out
-    assert sum("relative gap" in line for line in out.splitlines()) == 1
+    assert sum("this is proven" in line for line in out.splitlines()) == 1
 
 
 def test_price_json_is_the_outcome(run: Run, clients: Path) -> None:
@@ -115,7 +117,7 @@ def test_formulas_in_names_are_quoted_and_payments_are_not(run: Run, tmp_path: P
         ("price",),
         ("compare",),
         ("compare", "--scheme", "subset"),
-        ("frontier", "--budgets", "200:400:3"),
+        ("price", "--budgets", "200:400:3"),
     ],
 )
 def test_figures(
@@ -176,7 +178,7 @@ def test_compare_lists_the_schemes(run: Run, clients: Path) -> None:
 
 
 def test_frontier_rows(run: Run, clients: Path) -> None:
-    code, out, _ = run("frontier", clients, *ALPHA, "--budgets=-50:500:12", "--format", "csv")
+    code, out, _ = run("price", clients, *ALPHA, "--budgets=-50:500:12", "--format", "csv")
     frame = pl.read_csv(out.encode())
     assert code == 0
     assert frame["budget"].to_list() == [-50 + 50.0 * n for n in range(12)]
@@ -196,7 +198,10 @@ def test_respond(run: Run) -> None:
     assert answer["pays_below"] == 0
     assert answer["level_unpaid"] == pytest.approx((2 / 80) ** (1 / 3))
     assert "pay the server" in run(*offer)[1]
-    assert "stay away" in run("respond", "--price=-1", "--cost=4", "--value=0", "--impact=1")[1]
+    assert (
+        "no payment, no cost"
+        in run("respond", "--price=-1", "--cost=4", "--value=0", "--impact=1")[1]
+    )
 
 
 def test_infeasible_is_exit_code_3_and_names_the_least_budget(
@@ -210,7 +215,7 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     assert not path.exists()
     least = float(err.split("at least ")[1].split(";")[0])
     assert run("price", clients, *ALPHA, f"--budget={least}", "--max-weight", 1)[0] == 0
-    assert run("frontier", clients, *ALPHA, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
+    assert run("price", clients, *ALPHA, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
     assert run("compare", clients, *ALPHA, "--budget=-1e9", "--max-weight", 1)[0] == 3
     code, out, _ = run("compare", clients, *ALPHA, "--budget=-1")
     assert code == 0
@@ -221,7 +226,7 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     ("arguments", "message"),
     [
         (["price"], "Missing argument"),
-        (["price", "{clients}", "--alpha=3.3", "--budgett", "3"], "Did you mean --budget"),
+        (["price", "{clients}", "--alpha=3.3", "--calibratio", "3"], "Did you mean --calibration"),
         (["prise"], "Did you mean 'price'"),
         (["price", "{dir}/none.csv", "--alpha=3.3"], "cannot read"),
         (["price", "{dir}", "--alpha=3.3"], "is a directory"),
@@ -252,11 +257,18 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
         ),
         (["price", "{clients}", "--alpha=3.3", "-o", "{dir}/no/x.csv"], "there is no directory"),
         (["price", "{clients}", "--alpha=3.3", "--format", "xml"], "table"),
-        (["example", "-o", "{clients}"], "exists"),
-        (["example", "--clients", "0"], "--clients"),
-        (["frontier", "{clients}", "--alpha=3.3", "--budgets", "1:2"], "--budgets must be LO:HI:N"),
-        (["frontier", "{clients}", "--alpha=3.3", "--budgets", "3:2:5"], "finite LO ≤ HI"),
-        (["frontier", "{clients}", "--alpha=3.3", "--budgets", "1:2:0"], "N ≥ 1"),
+        (["data", "example", "-o", "{clients}"], "exists"),
+        (["data", "example", "--clients", "0"], "--clients"),
+        (
+            ["price", "{clients}", "--alpha=3.3", "--budgets", "1:2"],
+            "or LO:HI:N, such as 10:500:50",
+        ),
+        (["price", "{clients}", "--alpha=3.3", "--budgets", "3:2:5"], "finite LO ≤ HI"),
+        (["price", "{clients}", "--alpha=3.3", "--budgets", "1:2:0"], "N ≥ 1"),
+        (
+            ["price", "{clients}", "--alpha=3.3", "--budgets", "10:500:10000000"],
+            "at most 10,000 budgets; got N = 10,000,000. Try 10:500:100.",
+        ),
         (
             ["respond", "--price", "1", "--cost", "0", "--value", "1", "--impact", "1"],
             "--cost must be",
@@ -267,8 +279,8 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
         (["price", "{clients}", "--alpha", "1e-308"], "lost its precision"),
         (["price", "{clients}", "--alpha=3.3", "--exponent", "1e308"], "at most 1e+06"),
         (["price", "{clients}", "--alpha=3.3", "--rounds", "9" * 400], "`rounds` must be a number"),
-        (["frontier", "{clients}", "--alpha=3.3", "--budgets=-1e308:1e308:3"], "finite LO ≤ HI"),
-        (["example", "--clients", "1000000000000"], "--clients"),
+        (["price", "{clients}", "--alpha=3.3", "--budgets=-1e308:1e308:3"], "finite LO ≤ HI"),
+        (["data", "example", "--clients", "1000000000000"], "--clients"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(
@@ -306,7 +318,7 @@ def test_each_error_has_its_exit_code(
     def fail(*_: object) -> None:
         raise error("this is why.")
 
-    monkeypatch.setattr("fedprice.commands.price.solve", fail)
+    monkeypatch.setattr("fedprice.commands.price.find_scheme", fail)
     assert run("price", clients, *ALPHA) == (code, "", "fedprice: this is why.\n")
     documented = (Path(__file__).parents[2] / "docs" / "commands.md").read_text("utf-8")
     assert f"\n| {code} | " in documented
@@ -348,6 +360,16 @@ def test_force_overwrites(run: Run, clients: Path, tmp_path: Path) -> None:
     path.write_text("old")
     assert run("price", clients, *ALPHA, "-o", path, "--force")[0] == 0
     assert path.read_text().startswith("client_id")
+
+
+def test_a_figure_is_not_overwritten_unless_forced(run: Run, clients: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.png"
+    path.write_text("old")
+    code, _, err = run("price", clients, *ALPHA, "--plot", path)
+    assert (code, "out.png exists" in err) == (2, True)
+    assert path.read_text() == "old"
+    assert run("price", clients, *ALPHA, "--plot", path, "--force")[0] == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_version_and_no_arguments(run: Run) -> None:
@@ -419,7 +441,7 @@ def test_data_show_takes_a_file(run: Run, tmp_path: Path) -> None:
     assert [(row["client_id"], row["samples"]) for row in rows] == [("[b]north", 2), ("south", 1)]
     (tmp_path / "notes.txt").touch()
     for arguments, message in (
-        ([path, "--data", path], "--data is for setup2 and setup3; leave it out with"),
+        ([path, "--data", path], "--data applies only to setup2 and setup3; leave it out with"),
         ([tmp_path / "none.parquet"], "none.parquet: No such file"),
         ([tmp_path / "notes.txt"], "use one of .csv, .parquet, .npz"),
         (["setup4"], "there is no setup 'setup4'"),
@@ -429,29 +451,92 @@ def test_data_show_takes_a_file(run: Run, tmp_path: Path) -> None:
         assert message in err
 
 
-@pytest.mark.parametrize("command", ["data show", "calibrate", "simulate", "reproduce"])
+@pytest.mark.parametrize("command", ["data show", "calibrate", "simulate", "study"])
 def test_data_was_silently_ignored_with_setup1(run: Run, tmp_path: Path, command: str) -> None:
     """Even a file that does not exist passed."""
-    out = ("--out", tmp_path / "out") if command == "reproduce" else ()
+    out = ("--out", tmp_path / "out") if command == "study" else ()
     code, _, err = run(*command.split(), "setup1", "--data", tmp_path / "none.npz", *out)
     assert (code, err.count("\n")) == (2, 1)
     assert "setup1 has synthetic data and takes none from elsewhere" in err
 
 
-def test_simulate_trains_each_scheme(run: Run, tmp_path: Path) -> None:
-    table = tmp_path / "runs.csv"
-    code, out, err = run("simulate", "setup1", "--rounds", 20, "--seeds", 2, "-o", table)
+def test_simulate_trains_once_and_names_the_settings(run: Run, tmp_path: Path) -> None:
+    table = tmp_path / "run.csv"
+    code, out, err = run("simulate", "setup1", "--rounds", 20, "--scheme", "uniform", "-o", table)
     *steps, last = err.splitlines()
     assert (code, last) == (0, f"wrote {table}")
     assert all(step.startswith(("scout: ", "measure: ")) for step in steps), err
-    assert "joiners" in out
-    rows = pl.read_csv(table)
-    assert rows["scheme"].to_list() == ["equilibrium", "weighted", "uniform"]
-    assert rows["spend"].to_list() == pytest.approx([200] * 3)
-    assert (rows["loss"] < math.log(10)).all()
+    for line in ("largest weight   1", "aggregator       memory", "coins            independent"):
+        assert line in out
+    (row,) = pl.read_csv(table).iter_rows(named=True)
+    assert (row["scheme"], row["seed"], row["rounds"], row["largest_weight"]) == (
+        "uniform", 0, 20, 1,
+    )  # fmt: skip
+    assert (row["local_steps"], row["batch"], row["learning_rate"]) == (100, 24, 0.1)
+    assert row["spend"] == pytest.approx(200)
+    assert row["loss"] < math.log(10)
     code, _, err = run("simulate", "setup4")
     assert code == 2
     assert "there is no setup 'setup4'" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "study"),
+    [
+        (("--seeds", 5), "fedprice study setup1 --seeds 5"),
+        (
+            ("--scheme", "uniform", "--scheme", "subset"),
+            "fedprice study setup1 --scheme uniform --scheme subset --seeds 20",
+        ),
+    ],
+)
+def test_simulate_ranked_schemes_without_an_interval(
+    run: Run, more: tuple[object, ...], study: str
+) -> None:
+    code, out, err = run("simulate", "setup1", *more)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.endswith(f"to compare schemes over seeds: {study}\n")
+
+
+@pytest.mark.parametrize(("old", "new"), MOVED.items())
+def test_old_names_answer_with_the_new_one(run: Run, old: str, new: str) -> None:
+    code, out, err = run(old, "clients.csv", "--some", "option")
+    assert (code, out, err) == (2, "", f"fedprice: `fedprice {old}` is now: fedprice {new}\n")
+
+
+def test_the_help_has_three_groups_and_fourteen_entries(run: Run) -> None:
+    code, out, _ = run("--help")
+    entries = re.findall(r"^│ ([a-z]+) ", out, flags=re.MULTILINE)
+    groups = re.findall(r"^╭─ (A [a-z]+) ", out, flags=re.MULTILINE)
+    assert (code, groups) == (0, ["A server", "A client", "A researcher"])
+    assert entries == [
+        "price", "post", "calibrate", "simulate", "serve", "ledger", "flower", "respond",
+        "statement", "verify", "study", "compare", "reveal", "data",
+    ]  # fmt: skip
+    assert "fedprice explain WORD" in out
+
+
+def test_budgets_take_what_price_takes(run: Run, tmp_path: Path) -> None:
+    """`frontier` refused a table without values and norms, which `price` prices."""
+    path, plot = tmp_path / "costs.csv", tmp_path / "frontier.png"
+    path.write_text("client_id,samples,cost\na,3,5\nb,1,4\n", encoding="utf-8")
+    ask = ("price", path, "--budgets", "2,8")
+    code, out, _ = run(*ask, "--plot", plot)
+    assert (code, plot.stat().st_size > 1000) == (0, True)
+    assert "assumed to be 0" in out
+    code, out, err = run(*ask, "--format", "csv")
+    rows = pl.read_csv(out.encode())
+    assert (code, rows["budget"].to_list()) == (0, [2, 8])
+    assert "expected_loss_per_alpha" in rows.columns
+    assert "grad_norm: assumed" in err
+    answer = json.loads(run(*ask, "--format", "json")[1])
+    assert answer["assumptions"]["assumed"] == {"value": 0, "grad_norm": 1}
+    for option in (("--budget", 3), ("--letters", "l"), ("--scheme", "uniform"), ("--robust",)):
+        code, out, err = run(*ask, *option)
+        assert (code, out) == (2, "")
+        assert err == (
+            f"fedprice: {option[0]} cannot be combined with --budgets; leave out one of them.\n"
+        )
 
 
 @pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])

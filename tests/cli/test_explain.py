@@ -1,11 +1,14 @@
 """`fedprice explain`: every word that a newcomer meets is explained in the terminal."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
 from fedprice.cli.app import app
 from fedprice.errors import InputError
-from fedprice.words import WORDS
+from fedprice.pricing import SCHEMES
+from fedprice.words import SCHEME_WORDS, WORDS
 
 
 def said(*words: str) -> str:
@@ -30,14 +33,23 @@ def test_a_word_may_be_written_in_several_ways(asked: tuple[str, ...]) -> None:
     assert unwrapped(said(*asked)) in (WORDS["sign threshold"], WORDS["coin"])
 
 
+@pytest.mark.parametrize(("letter", "word"), [("τ", "cost exponent"), ("R", "rounds")])
+def test_a_letter_of_the_paper_is_a_word(letter: str, word: str) -> None:
+    assert unwrapped(said(letter)) == WORDS[word]
+
+
 def test_without_a_word_all_are_listed() -> None:
-    assert said().splitlines() == sorted(WORDS)
+    assert said().splitlines() == [*sorted(WORDS), "schemes"]
+
+
+def test_all_schemes_are_listed_with_a_line_each() -> None:
+    listed = set(re.findall(r"^  ([a-z-]+)  ", said("schemes"), flags=re.MULTILINE))
+    assert set(SCHEME_WORDS) == set(SCHEMES) == listed
+    assert unwrapped(said("proportional", "share")) == SCHEME_WORDS["proportional-share"]
 
 
 def test_an_unknown_word_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(
-        InputError, match=r"no explanation of 'levle' is known\. Did you mean 'level'"
-    ):
+    with pytest.raises(InputError, match=r"no explanation of 'levle'\. Did you mean 'level'"):
         said("levle")
     with pytest.raises(InputError, match="Choose from 'absence'"):
         said("xyzzy")

@@ -20,15 +20,13 @@ from tests.conftest import Run
         ("simulate setup1 --ledger m.db", "cryptography", "market"),
         ("simulate setup1 --scheme reference-convex", "cvxpy", "reference"),
         ("simulate app", "flwr", "flower"),
-        ("compare clients.csv --alpha 3.3 --train setup1", "numba", "learn"),
         ("compare clients.csv --alpha 3.3 --plot x.png", "matplotlib", "plot"),
         ("price clients.csv --alpha 3.3 --plot x.png", "matplotlib", "plot"),
         ("price clients.csv --alpha 3.3 --letters l", "matplotlib", "plot"),
         ("data show setup1 --plot x.png", "matplotlib", "plot"),
-        ("reproduce setup1", "jinja2", "reproduce"),
-        ("reproduce setup1", "matplotlib", "reproduce"),
-        ("reproduce setup1 --workers ray", "ray", "ray"),
-        ("report", "jinja2", "reproduce"),
+        ("study setup1", "jinja2", "reproduce"),
+        ("study setup1", "matplotlib", "reproduce"),
+        ("study setup1 --workers ray", "ray", "ray"),
         ("flower simulate app", "flwr", "flower"),
         ("flower simulate app --ray", "ray", "ray"),
     ],
@@ -41,7 +39,7 @@ def test_a_missing_extra_is_named_first(
     module: str,
     extra: str,
 ) -> None:
-    """`reproduce` trained everything, and then missed jinja2."""
+    """A study trained everything, and then missed jinja2."""
     monkeypatch.chdir(tmp_path)
     population().write("clients.csv")
     (tmp_path / "app").mkdir()

@@ -173,7 +173,7 @@ def test_a_finished_run_is_not_shown_as_new(run: Run, home: Path) -> None:
 def test_a_timeout_is_for_ray(run: Run, home: Path) -> None:
     code, _, err = run("flower", "simulate", EXAMPLE, "--timeout", 5)
     assert code == 2
-    assert "--timeout is for --ray" in err
+    assert "--timeout applies only to --ray" in err
 
 
 def test_a_directory_that_is_no_deployments_is_refused(run: Run, home: Path) -> None:

@@ -31,7 +31,7 @@ def simulating(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     task = LogisticRegression(setup_of("setup1").federation())
     calibrate(task, levels=(0.1, 0.3), checkpoints=(20, 30), repeats=10).write(path)
     return (
-        "simulate", "setup1", "--scheme", "equilibrium", "--seeds", 1, "--rounds", 5,
+        "simulate", "setup1", "--scheme", "equilibrium", "--rounds", 5,
         "--delivery", 0.8, "--calibration", path,
     )  # fmt: skip
 
@@ -106,7 +106,7 @@ def test_bad_input_is_one_line(run: Run, home: Path, simulating: tuple[object, .
         (("verify", "none.jsonl"), 2, "cannot read none.jsonl"),
         (("verify", "broken.jsonl"), 4, "broken.jsonl does not verify: entry"),
         (("verify", "market.db"), 2, "is a database, not an export"),
-        (("verify", "market.jsonl", "--key", "ab" * 32), 2, "--key belongs to a client"),
+        (("verify", "market.jsonl", "--key", "ab" * 32), 2, "name the client with --client"),
         (
             ("verify", "market.jsonl", "--client", "4", "--key", "ab" * 32),
             4,
@@ -118,7 +118,7 @@ def test_bad_input_is_one_line(run: Run, home: Path, simulating: tuple[object, .
         (("ledger", "verify", "--head", "5f2c"), 2, "64 hexadecimal digits"),
         (("ledger", "runs", "--ledger", ""), 2, "a ledger needs a name"),
         (("verify", "market.jsonl", "--client", "no"), 2, "has no client 'no'"),
-        (("ledger", "open", "--deposit", 5), 2, "--deposit and --reference belong together"),
+        (("ledger", "open", "--deposit", 5), 2, "--deposit and --reference require each other"),
         (("ledger", "open", "--deposit", -5, "--reference", "x"), 2, "must be above 0"),
         (("ledger", "open", "--deposit", "0.1234567", "--reference", "x"), 2, "six decimals"),
         (("ledger", "open", "--deposit", "much", "--reference", "x"), 2, "six decimals"),

@@ -1,4 +1,4 @@
-"""`fedprice lies` and `fedprice price --outside`, run in process."""
+"""`fedprice compare --lies` and `fedprice price --outside`, run in process."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from fedprice import Bound, Clients, Game, manipulability, population, refusals,
 from tests.conftest import Run
 
 ALPHA = ("--alpha", "3.3")
+LIES = ("--scheme", "equilibrium", "--lies", 2)
 FORTY = Game(population(), bound=Bound(alpha=3.3, rounds=1000), budget=200)
 
 
@@ -31,7 +32,7 @@ def losses(tmp_path: Path, **columns: float) -> Path:
 
 
 def test_lies_shows_who_gains_and_who_pays(run: Run, clients: Path) -> None:
-    code, out, err = run("lies", clients, *ALPHA)
+    code, out, err = run("compare", clients, *ALPHA, *LIES)
     assert (code, err) == (0, "")
     for text in (
         "the 10 that gain the most",
@@ -43,7 +44,7 @@ def test_lies_shows_who_gains_and_who_pays(run: Run, clients: Path) -> None:
         "0 of 40 are better off",
     ):
         assert text in out, text
-    free = run("lies", clients, *ALPHA, "--free-response")[1]
+    free = run("compare", clients, *ALPHA, *LIES, "--free-response")[1]
     assert "overspends" in free
     assert "by up to 61.89" in free
 
@@ -51,22 +52,24 @@ def test_lies_shows_who_gains_and_who_pays(run: Run, clients: Path) -> None:
 def test_lies_json_and_files(run: Run, clients: Path, tmp_path: Path) -> None:
     table, plot = tmp_path / "lies.csv", tmp_path / "lies.png"
     files = ("-o", table, "--plot", plot)
-    code, out, err = run("lies", clients, *ALPHA, "--factor", 5, "--format", "json", *files)
+    five = (*LIES[:-1], 5)
+    code, out, err = run("compare", clients, *ALPHA, *five, "--format", "json", *files)
     assert (code, err) == (0, f"wrote {table}\nwrote {plot}\n")
     answer = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
     found = manipulability(FORTY, 5)
     assert answer["summary"] == found.summary()
     assert [row["report_cost"] for row in answer["clients"]] == found.cost.tolist()
-    assert pl.read_csv(table)["gain"].to_list() == found.gain.tolist()
+    assert [row["gain"] for row in answer["clients"]] == found.gain.tolist()
+    assert pl.read_csv(table)["largest_gain"].to_list() == [found.gain.max()]
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
 def test_lies_that_exceed_the_budget_together(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "clients.csv"
     Clients(samples=[1, 1], grad_norm=1, cost=10, value=0, level_min=0.3).write(path)
-    code, out, _ = run("lies", path, *ALPHA, "--budget", 4.3)
+    code, out, _ = run("compare", path, *ALPHA, *LIES, "--budget", 4.3)
     assert (code, "the budget no longer suffices" in out) == (0, True)
-    code, out, err = run("lies", path, *ALPHA, "--budget", 1)
+    code, out, err = run("compare", path, *ALPHA, *LIES, "--budget", 1)
     assert (code, out) == (3, "")
     assert "needs a budget of at least 3.6" in err
 
@@ -76,7 +79,7 @@ def test_price_that_nobody_refuses(run: Run, clients: Path) -> None:
     assert (code, err) == (0, "")
     joined = " ".join(out.split())
     assert "3 of 40 would refuse the equilibrium's prices: 7, 8, 14." in joined
-    assert "0.009312 instead of 0.009269 (+0.46%)" in joined
+    assert "the distance to full participation is 62.4% instead of 62.3%." in joined
     assert "Largest payers" not in out
     answer = json.loads(run("price", clients, *ALPHA, "--outside", "free", "--format", "json")[1])
     asked = refusals(solve(FORTY))
@@ -88,7 +91,7 @@ def test_price_that_nobody_refuses(run: Run, clients: Path) -> None:
 
 def test_price_with_losses_outside(run: Run, clients: Path, tmp_path: Path) -> None:
     alone = run("price", clients, *ALPHA, "--outside", "stay")[1]
-    assert "taken to be as good" in alone
+    assert "assumed to be as good" in alone
     assert "8 of 40 would refuse" in " ".join(alone.split())
     path = losses(tmp_path, without=0.016, own=2.1)
     for outside in ("stay", "nothing"):
@@ -96,7 +99,7 @@ def test_price_with_losses_outside(run: Run, clients: Path, tmp_path: Path) -> N
         code, out, err = run(*command)
         assert (code, err) == (0, "")
         assert "Nobody would refuse" in out
-        assert "taken to be as good" not in out
+        assert "assumed to be as good" not in out
     lines = path.read_text().splitlines()
     lines[1] = "40,0.016,0.0"  # its own model is perfect
     path.write_text("\n".join(lines))
@@ -124,9 +127,10 @@ def test_prices_that_nobody_refuses_may_cost_too_much(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["lies", "{clients}"], "prices need the bound's α"),
-        (["lies", "{clients}", "--alpha=3.3", "--factor=1"], "`factor` must be a finite number"),
-        (["lies", "{clients}", "--alpha=3.3", "--factor=inf"], "above 1; got inf"),
+        (["compare", "{clients}", "--lies=2"], "prices need the bound's α"),
+        (["compare", "{clients}", "--alpha=3.3", "--lies=1"], "`factor` must be a finite number"),
+        (["compare", "{clients}", "--alpha=3.3", "--lies=inf"], "above 1; got inf"),
+        (["compare", "{clients}", "--alpha=3.3", "--free-response"], "--free-response requires"),
         (["price", "{clients}", "--alpha=3.3", "--outside=fre"], "free"),
         (["price", "{clients}", "--alpha=3.3", "--outside=nothing"], "FILE with the columns"),
         (

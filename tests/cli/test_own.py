@@ -1,6 +1,8 @@
 """A federation of one's own on the command line: calibrate, price, simulate and compare it."""
 
 import json
+import re
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from rich.console import Console
 
 from fedprice import Bound, Clients, Game, Outcome
 from fedprice.calibration import Calibration, Fit
+from fedprice.cli.simulate import _screen
 from tests.conftest import Run
 
 TASK = """
@@ -66,7 +70,7 @@ def calibration(low: float = 2.0, high: float = 8.0, **changes: Any) -> Calibrat
     fit = Fit(4.0, low, high, 0.0, np.array([1.0, 2.0, 3.0]))
     whole: dict[str, Any] = {
         "name": "goals", "ids": ("a", "b", "c"), "samples": np.array([10, 10, 20]),
-        "task": "0" * 64, "aggregator": "trotter-tukey", "server_step": "plain",
+        "task": "0" * 64, "aggregator": "memory", "server_step": "plain",
         "gradients": None, "updates": fit, "grad_norm_max": None, "rounds": np.array([5]),
         "pilots": np.array([[1.0], [0.5]]),
     }  # fmt: skip
@@ -111,7 +115,7 @@ def test_calibrate_tells_how_it_searched_and_stops_early_where_values_are_equal(
     Path("sellers.csv").write_text("client_id,cost,value\na,4,0\nb,5,0\nc,3,0\n")
     code, out, err = run(*command, "--clients", "sellers.csv", "-o", "c.json")
     assert code == 0, err
-    assert "all values are 0, so that prices do not depend on α" in err
+    assert "all values are 0, so prices do not depend on α" in err
     assert "prices do not depend on α" in " ".join(out.split())
     found = Calibration.read("c.json").search
     assert found is not None
@@ -133,7 +137,7 @@ def test_prices_at_the_ends_of_the_interval(run: Run) -> None:
             == rows[f"price_alpha_{end}"].to_list()
         )
     code, out, _ = run(*priced)
-    assert (code, "Prices over α's interval" in out) == (0, True)
+    assert (code, "How prices change with α" in out) == (0, True)
     assert "α = 4, 95 % from 2 to 8, for norms of updates." in out
     # Nobody values the model, so α only scales what everybody is worth.
     Path("sellers.csv").write_text("client_id,cost,value\na,4,0\nb,5,0\nc,3,0\n")
@@ -156,7 +160,7 @@ def test_prices_that_nobody_refuses_at_the_ends_of_the_interval(run: Run) -> Non
         prices = pl.read_csv(known[1].encode())["price"]
         assert prices.to_list() == rows[f"price_alpha_{end}"].to_list()
     out = run(*priced)[1]
-    assert "Prices over α's interval" in out
+    assert "How prices change with α" in out
     assert "would refuse" in out
 
 
@@ -167,8 +171,8 @@ def test_every_command_prices_with_the_norms_that_are_asked_for(run: Run) -> Non
     calibration(**both).with_impact("gradients").write("paper.json")
     common = ("costs.csv", "--format", "csv", "--calibration")
     for command in (
-        ("price", "--budget", 3), ("compare", "--budget", 3), ("frontier", "--budgets=3:5:2"),
-        ("lies", "--budget", 3),
+        ("price", "--budget", 3), ("compare", "--budget", 3), ("price", "--budgets=3:5:2"),
+        ("compare", "--scheme", "equilibrium", "--lies", 2, "--budget", 3),
     ):  # fmt: skip
         usual = run(*command, *common, "both.json")
         asked = run(*command, *common, "both.json", "--impact", "gradients")
@@ -183,12 +187,12 @@ def test_every_command_prices_with_the_norms_that_are_asked_for(run: Run) -> Non
 
 def test_lies_take_a_calibration(run: Run) -> None:
     calibration().write("c.json")
-    lies = ("lies", "costs.csv", "--calibration", "c.json", "--budget", 3, "--format", "csv")
-    code, out, err = run(*lies)
+    lies = ("compare", "costs.csv", "--calibration", "c.json", "--budget", 3, "--lies", 2)
+    code, out, err = run(*lies, "--scheme", "equilibrium", "--format", "json")
     assert code == 0, err
-    rows = pl.read_csv(out.encode())
-    assert rows["update_norm"].to_list() == [3, 1, 2]
-    assert (rows["gain"] > 0).all()
+    rows = json.loads(out)["clients"]
+    assert [row["update_norm"] for row in rows] == [3, 1, 2]
+    assert all(row["gain"] > 0 for row in rows)
 
 
 def test_post_takes_a_calibration_without_costs_and_values(run: Run) -> None:
@@ -206,7 +210,7 @@ def test_post_takes_a_calibration_without_costs_and_values(run: Run) -> None:
     assert (robust["summary"]["alpha_low"], robust["summary"]["alpha_high"]) == (2, 8)
     assert robust["summary"]["expected_spend"] < once["summary"]["expected_spend"]
     code, _, err = run(*post[:2], "--alpha", 3, *post[4:])
-    assert (code, "there is no column 'samples' or 'grad_norm'" in err) == (2, True)
+    assert (code, "there is no column 'samples'" in err) == (2, True)
 
 
 def test_robust_prices_keep_the_budget_over_the_interval(run: Run) -> None:
@@ -230,35 +234,65 @@ def test_robust_prices_keep_the_budget_over_the_interval(run: Run) -> None:
     for more in (("--outside", "free"), ("--scheme", "uniform")):
         code, out, err = run(*priced, "--robust", *more)
         assert (code, out) == (2, "")
-        assert "goes with neither --outside nor --scheme" in err
+        assert "cannot be combined with --outside, --scheme or --pay cost" in err
     assert run("price", "costs.csv", "--alpha", 3, "--robust")[0] == 2
 
 
-def test_compare_and_frontier_take_a_calibration(run: Run) -> None:
+def test_compare_and_budgets_take_a_calibration(run: Run) -> None:
     calibration().write("c.json")
     both = ("costs.csv", "--calibration", "c.json")
     code, out, err = run("compare", *both, "--budget", 3, "--format", "json")
     assert (code, len(json.loads(out)["schemes"])) == (0, 3), err
-    code, out, err = run("frontier", *both, "--budgets", "1:3:3", "--format", "json")
+    code, out, err = run("price", *both, "--budgets", "1:3:3", "--format", "json")
     assert (code, len(json.loads(out)["frontier"])) == (0, 3), err
 
 
-def test_simulate_and_compare_train_a_task(run: Run, home: Path) -> None:
+def test_simulate_trains_a_task(run: Run, home: Path) -> None:
     calibration().write("c.json")
-    common = ("--calibration", "c.json", "--budget", 3, "--rounds", 20, "--seeds", 2)
-    code, out, err = run(
-        "simulate", "own.py:task", "--clients", "costs.csv", *common, "--format", "json"
-    )
+    common = ("--calibration", "c.json", "--budget", 3, "--rounds", 20, "--format", "json")
+    code, out, err = run("simulate", "own.py:task", "--clients", "costs.csv", *common)
     assert code == 0, err
-    simulated = json.loads(out)["schemes"]
-    assert list(simulated[0]) == [
-        "scheme", "status", "spend", "expected_loss", "joiners", "loss", "loss_std",
+    simulated = json.loads(out)
+    assert list(simulated["result"]) == ["status", "spend", "expected_loss", "joiners", "loss"]
+    assert list(simulated["settings"]) == [
+        "what", "scheme", "budget", "largest_weight", "norms", "rounds", "seed", "aggregator",
+        "server_step", "coins", "availability", "delivery",
     ]  # fmt: skip
-    code, out, err = run("compare", "costs.csv", "--train", "own.py:task", *common, "--format=json")
-    assert code == 0, err
-    for one, other in zip(simulated, json.loads(out)["schemes"], strict=True):
-        assert (one["scheme"], one["loss"]) == (other["scheme"], other["loss"])
+    assert (simulated["settings"]["budget"], simulated["settings"]["largest_weight"]) == (3, 1)
+    other = run("simulate", "own.py:task", "--clients", "costs.csv", *common, "--seed", 1)[1]
+    assert json.loads(other)["result"]["loss"] != simulated["result"]["loss"]
     assert not any((home / "cache").rglob("*.npz"))
+
+
+def test_one_default_for_the_largest_weight(run: Run) -> None:
+    """`simulate` had 1 and `study` none, and neither said so."""
+    calibration().write("c.json")
+    common = ("own.py:task", "--clients", "costs.csv", "--calibration", "c.json", "--budget", 3)
+    few = ("--rounds", 3, "--format", "json")
+    settings = json.loads(run("simulate", *common, *few)[1])["settings"]
+    code, out, err = run("study", *common, "--rounds", 3, "--seeds", 2, "--cells", "cells")
+    assert (code, settings["largest_weight"]) == (0, 1), err
+    assert "warning: 2 seeds give no interval and no verdict; at least 5 do." in err
+    assert "largest weight 1;" in " ".join(out.split())
+
+
+def test_coins_and_availability_on_the_command_line(run: Run) -> None:
+    calibration().write("c.json")
+    common = (*SIMULATE, "--calibration", "c.json", "--rounds", 20, "--seed", 1)
+    results = {}
+    for kind in ("independent", "spaced", "blocks", "shared"):
+        code, out, err = run(*common, "--coins", kind, "--format", "json")
+        assert code == 0, err
+        results[kind] = json.loads(out)["result"]["loss"]
+    assert len(set(results.values())) == 4
+    Path("trace.csv").write_text("client,from,to\na,0,20\nb,0,9\nc,5,12\n", encoding="utf-8")
+    for kind in ("markov:0.5,5", "trace.csv"):
+        code, out, err = run(*common, "--availability", kind, "--format", "json")
+        assert code == 0, err
+        assert json.loads(out)["result"]["loss"] not in results.values()
+    code, _, err = run(*common, "--coins", "spaced", "--ledger", "market.db")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "a market has coins of its own" in err
 
 
 def test_a_data_file_is_simulated_as_a_market(run: Run) -> None:
@@ -266,9 +300,9 @@ def test_a_data_file_is_simulated_as_a_market(run: Run) -> None:
     counts = np.array([row["samples"] for row in samples])
     calibration(name="wards", samples=counts, aggregator="hajek",
                 server_step="bounded 1.5 5 plain").write("c.json")  # fmt: skip
-    code, _, err = run(
+    code, printed, err = run(
         "simulate", "wards.csv", "--clients", "costs.csv", "--calibration", "c.json", "--budget", 3,
-        "--rounds", 5, "--seeds", 1, "--scheme", "equilibrium", "--local-steps", 5, "--batch", 8,
+        "--rounds", 5, "--scheme", "equilibrium", "--local-steps", 5, "--batch", 8,
         "--learning-rate", 0.05, "--aggregator", "hajek", "--server-step", "bounded",
         "--max-weight", 2, "--ledger", "market.db",
     )  # fmt: skip
@@ -278,13 +312,21 @@ def test_a_data_file_is_simulated_as_a_market(run: Run) -> None:
         "5 of 5 rounds, settled"
         in run("ledger", "show", "wards-equilibrium-0", "--ledger=market.db")[1]
     )
+    settings = " ".join(printed.split())
+    assert "coins spaced" in settings  # they were called independent
+
+
+def test_the_time_of_a_run_has_a_unit() -> None:
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(_screen("digits", {"coins": "spaced"}, {"spend": 3.0, "time": 35.54}))
+    assert re.search(r"simulated seconds +35\.54", captured.get())
 
 
 @pytest.mark.parametrize(
     "command",
     [
         "simulate own.py:task --budget 3 --clients",
-        "compare --train own.py:task",
         "simulate setup1 --clients",
     ],
 )
@@ -300,19 +342,6 @@ def test_a_broken_table_is_named_before_the_pilots(
     assert "less.csv " in err
 
 
-def test_compare_calibrates_what_it_trains(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Path("costs.csv").open() as file:
-        monkeypatch.setattr("sys.stdin", file)
-        code, out, err = run(
-            "compare", "-", "--train", "own.py:task", "--budget", 3, "--rounds", 10, "--seeds", 1,
-            "--format", "json",
-        )  # fmt: skip
-    assert code == 0, err
-    rows = json.loads(out)["schemes"]
-    assert [row["scheme"] for row in rows] == ["equilibrium", "weighted", "uniform"]
-    assert all(row["loss"] > 0 for row in rows)
-
-
 def test_a_flower_app_is_calibrated_and_simulated(run: Run) -> None:
     app = Path(__file__).parents[2] / "examples" / "flower-app"
     Path("costs.csv").write_text("client_id,cost,value\n1,4,0\n2,6,10\n3,5,0\n", encoding="utf-8")
@@ -323,10 +352,10 @@ def test_a_flower_app_is_calibrated_and_simulated(run: Run) -> None:
         assert (code, "update norms" in out) == (0, True), err
     code, out, err = run(
         "simulate", app, *settings, "--clients", "costs.csv", "--budget", 8, "--calibration",
-        "c.json", "--rounds", 3, "--seeds", 1, "--scheme", "uniform", "--format", "json",
+        "c.json", "--rounds", 3, "--scheme", "uniform", "--format", "json",
     )  # fmt: skip
     assert code == 0, err
-    assert json.loads(out)["schemes"][0]["loss"] > 0
+    assert json.loads(out)["result"]["loss"] > 0
 
 
 def test_alarms_go_to_stderr(run: Run) -> None:
@@ -335,23 +364,102 @@ def test_alarms_go_to_stderr(run: Run) -> None:
     calibration(samples=np.array([10, 10, 2000])).write("c.json")
     code, _, err = run(
         "simulate", "wild.py:task", "--clients", "costs.csv", "--calibration", "c.json",
-        "--budget", 30, "--rounds", 10, "--seeds", 1, "--scheme", "equilibrium",
+        "--budget", 30, "--rounds", 10, "--scheme", "equilibrium",
     )  # fmt: skip
     assert code in (0, 6)
     assert "the loss is" in err
+
+
+def test_unbiased_memory_warns_of_large_and_rare_clients(run: Run) -> None:
+    told = {}
+    for name in ("memory", "unbiased-memory", "fedvarp"):
+        calibration(aggregator=name).write(f"{name}.json")
+        code, _, err = run(
+            *SIMULATE, "--calibration", f"{name}.json", "--rounds", 2,
+            "--scheme", "equilibrium", "--aggregator", name,
+        )  # fmt: skip
+        assert code == 0, err
+        told[name] = "can take training along in one step" in " ".join(err.split())
+    assert told == {"memory": False, "unbiased-memory": True, "fedvarp": True}
 
 
 def test_a_table_under_other_names_trains_the_same(run: Run, home: Path) -> None:
     calibration().write("c.json")
     other = COSTS.replace("client_id", "hospital", 1).replace("cost", "cost_eur", 1)
     Path("other.csv").write_text(other, encoding="utf-8")
-    more = ("--budget", 3, "--calibration", "c.json", "--rounds", 4, "--seeds", 1, "--format=csv")
+    more = ("--budget", 3, "--calibration", "c.json", "--rounds", 4, "--format=csv")
     names = "hospital=client_id,cost_eur=cost"
     code, out, _ = run(
         "simulate", "own.py:task", "--clients", "other.csv", "--rename", names, *more
     )  # fmt: skip
     assert (code, out) == run("simulate", "own.py:task", "--clients", "costs.csv", *more)[:2]
     assert code == 0
+
+
+ONE_TABLE = """hospital,patients,cost_eur,update_norm
+c,20,3,3
+a,10,1,1
+b,12,2,2
+"""
+RENAME = ("--rename", "hospital=client_id,patients=samples,cost_eur=cost")
+
+
+def test_one_table_serves_whatever_is_measured(run: Run, home: Path) -> None:
+    """It took a table per command: without samples, without norms, with values."""
+    calibration().write("c.json")
+    Path("one.csv").write_text(ONE_TABLE, encoding="utf-8")
+    Path("names.csv").write_text(
+        ONE_TABLE.replace("c,", "Camden,").replace("a,", "Ashford,").replace("b,", "Barrow,"),
+        "utf-8",
+    )
+    said = (
+        "the column 'samples' differs from what was measured for 1 of 3 clients, most for 'b': 12, "
+        "measured 10. What was measured is used.\n"
+    )
+    measured = ("--calibration", "c.json", "--budget", 3)
+    train = ("--rounds", 4)
+    for command in (
+        ("price", "one.csv", *measured, "--format", "csv"),
+        ("compare", "one.csv", *measured, "--format", "csv"),
+        ("simulate", "own.py:task", "--clients", "one.csv", *measured, *train, "--format", "csv"),
+        ("study", "own.py:task", "--clients", "one.csv", *measured, *train, "--seeds", 2, "--out",
+         "out", "--cells", "cells"),
+    ):  # fmt: skip
+        code, _, err = run(*command, *RENAME)
+        assert code == 0, err
+        assert f"one.csv: {said}" in err
+        if command[0] != "price":  # which lists it with its other assumptions
+            assert "one.csv: value is assumed to be 0 for every client" in err
+    prices = [
+        json.loads(run("price", table, *measured, "--format", "json", *more, *RENAME)[1])["clients"]
+        for table, more in (("one.csv", ()), ("names.csv", ("--by-order",)))
+    ]
+    assert [row["client_id"] for row in prices[0]] == ["c", "a", "b"]
+    assert [row["samples"] for row in prices[0]] == [20, 10, 10]
+    assert [row["client_id"] for row in prices[1]] == ["Camden", "Ashford", "Barrow"]
+    assert [row["samples"] for row in prices[1]] == [10, 10, 20]
+
+
+def test_values_are_those_of_the_clients_and_not_of_the_rows(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search for pilots took values in the order of the file."""
+    values: list[list[float]] = []
+
+    def pilots(*_: object, value: np.ndarray[Any, Any], **settings: object) -> Calibration:
+        values.append(value.tolist())
+        return calibration()
+
+    monkeypatch.setattr(sys.modules["fedprice.cli.calibrate"], "run_pilots", pilots)
+    Path("mixed.csv").write_text("client_id,cost,value\nc,1,30\na,1,10\nb,1,20\n", "utf-8")
+    assert run("calibrate", "own.py:task", "--clients", "mixed.csv")[0] == 0
+    assert run("calibrate", "own.py:task", "--clients", "mixed.csv", "--by-order")[0] == 0
+    assert values == [[10, 20, 30], [30, 10, 20]]
+    Path("one.csv").write_text(ONE_TABLE, encoding="utf-8")
+    code, _, err = run("calibrate", "own.py:task", "--clients", "one.csv", *RENAME)
+    assert code == 0, err
+    assert "the column 'samples' differs from what was measured" in err
+    assert values[-1] == [0, 0, 0]
 
 
 CALIBRATE = ["calibrate", "own.py:task"]
@@ -369,9 +477,9 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         (["calibrate", "."], "not of a Flower app: it has no pyproject.toml"),
         (["calibrate", "none.csv"], "none.csv: No such file"),
         (["calibrate", "setup4"], "there is no setup 'setup4', nor a file or directory"),
-        (["calibrate", "own.py:task", "--data", "x"], "--data is for setup2 and setup3; leave"),
-        (["calibrate", "own.py:task", "--batch", "3"], "--batch is for setups, digits and data"),
-        (["calibrate", "wards.csv", "--run-config", "a=1"], "--run-config is for Flower apps"),
+        (["calibrate", "own.py:task", "--data", "x"], "--data applies only to setup2 and setup3"),
+        (["calibrate", "own.py:task", "--batch", "3"], "--batch applies only to setups, digits"),
+        (["calibrate", "wards.csv", "--run-config", "a=1"], "--run-config applies only to Flower"),
         (["calibrate", "wards.csv", "--learning-rate=-1"], "--learning-rate must be above 0; got"),
         (["calibrate", "own.py:task", "--levels", "x"], "--levels must be numbers such as 0.1,0.3"),
         (["calibrate", "own.py:task", "--checkpoints", "1.5"], "--checkpoints must be numbers"),
@@ -380,40 +488,46 @@ SIMULATE = ["simulate", "own.py:task", "--clients", "costs.csv", "--budget", "3"
         (["data", "show", "own.py:task"], "data can be shown only for a setup, digits or"),
         (["simulate", "own.py:task"], "says nothing about costs and values: give --clients"),
         (["simulate", "own.py:task", "--clients", "costs.csv"], "no budget of its own"),
+        ([*SIMULATE, "--coins", "x"], "must be independent, spaced, blocks or shared; got 'x'"),
+        ([*SIMULATE, "--availability", "x"], "there is no availability 'x', nor a CSV file"),
+        ([*SIMULATE, "--availability", "by-label:9"], "needs a fp.LogisticRegression"),
         ([*SIMULATE, "--calibration", "none.json"], "cannot read none.json"),
-        ([*SIMULATE, "--calibration", "costs.csv"], "this is not a calibration"),
+        ([*SIMULATE, "--calibration", "costs.csv"], "costs.csv is a table of clients; fedprice"),
         ([*SIMULATE, "--calibration", "other.json"], "with other clients or samples than task"),
-        (["price", "costs.csv", "--alpha=1", "--calibration=c.json"], "one of the two"),
+        (["price", "costs.csv", "--alpha=1", "--calibration=c.json"], "--alpha cannot be combined"),
         ([*CALIBRATE, "--levels=0.1,0.9", "--width=0.3"],
-         "--width is for the search, which --levels switches off"),
-        ([*CALIBRATE, "--repeats=4", "--clients=costs.csv"], "--clients is for the search"),
+         "--width applies to the search, which --levels switches off"),
+        ([*CALIBRATE, "--repeats=4", "--clients=costs.csv"], "--clients applies to the search"),
         ([*CALIBRATE, "--width=0"], "`width` must be above 0"),
         ([*CALIBRATE, "--limit=3"], "`limit` must be at least 10"),
         ([*CALIBRATE, "--clients=less.csv"], "less.csv lacks clients 'a', 'b'"),
-        ([*CALIBRATE, "--impact=gradients", "--repeats=9", "--levels=0.1,1", "--max-weight=4"],
-         "knows no norms of gradients"),
+        ([*CALIBRATE, "--impact=gradients", "--repeats=9", "--levels=0.1,1", "--max-weight=4",
+          "--aggregator=horvitz-thompson"], "has no gradient norms"),
         (["price", "costs.csv", "--alpha=1", "--impact=updates"], "give --calibration FILE"),
-        (["frontier", "costs.csv", "--budgets=1:2:2", "--alpha=1", "--impact=gradients"],
+        (["price", "costs.csv", "--budgets=1:2:2", "--alpha=1", "--impact=gradients"],
          "--impact chooses between the norms of a calibration"),
         (["price", "costs.csv", "--calibration=c.json", "--impact=gradients"],
-         "goals knows no norms of gradients"),
+         "goals has no gradient norms"),
         ([*SIMULATE, "--calibration", "c.json", "--impact", "gradients"],
-         "goals knows no norms of gradients"),
+         "goals has no gradient norms"),
         ([*CALIBRATE, "--clients=typo.csv"], "Try --rename costs=cost"),
-        ([*CALIBRATE, "--rename=costs=cost"], "--rename is for the columns of CLIENTS, and there"),
+        ([*CALIBRATE, "--rename=costs=cost"], "--rename applies to the columns of CLIENTS"),
         (["simulate", "own.py:task", "--clients=typo.csv", "--budget=1"], "--rename costs=cost"),
         (["study", "own.py:task", "--clients=typo.csv"], "Try --rename costs=cost"),
-        ([*CALIBRATE, "--clients=full.csv", "--rename=samples=samples"],
-         "leave out the column 'samples'"),
-        (["study", "own.py:task", "--rename=costs=cost"], "--rename is for the columns of CLIENTS"),
+        ([*CALIBRATE, "--by-order"], "--by-order is for the rows of CLIENTS, and there"),
+        ([*CALIBRATE, "--clients=names.csv"], "names 'a', 'b', 'c'. If the rows are in that order"),
+        ([*CALIBRATE, "--clients=less.csv", "--by-order"], "less.csv has 1 rows, and task 3"),
+        (["price", "names.csv", "--calibration=c.json"],
+         "names.csv names 'Ashford', 'Barrow', 'Camden'; the calibration of goals names 'a', 'b',"),
+        (["price", "whole.csv", "--alpha=1", "--by-order"], "--by-order matches rows with"),
+        (["study", "own.py:task", "--rename=costs=cost"], "--rename applies to the"),
         (["price", "more.csv", "--calibration=c.json"], "more.csv has client 'd', which the"),
         (["price", "less.csv", "--calibration=c.json"], "less.csv lacks clients 'a', 'b' of"),
-        (["price", "full.csv", "--calibration=c.json"], "leave out the column 'samples'"),
+        (["price", "city.csv", "--calibration=c.json"], "city.csv: unknown column 'city'"),
+        (["price", "city.csv", "--alpha=1"], "city.csv: unknown column 'city'"),
         (["price", "typo.csv", "--calibration=c.json"], "Try --rename costs=cost"),
         (["price", "text.csv", "--calibration=c.json"], "text.csv: column 'cost' must hold"),
         (["price", "twice.csv", "--calibration=c.json"], "twice.csv: client ids must be distinct"),
-        (["compare", "costs.csv", "--alpha=1", "--train=own.py:task"], "or 'grad_norm'; the"),
-        (["compare", "whole.csv", "--alpha=1", "--train=own.py:task"], "client 'a' has 0.3333"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(run: Run, home: Path, arguments: list[str], message: str) -> None:
@@ -422,11 +536,11 @@ def test_bad_input_is_one_line(run: Run, home: Path, arguments: list[str], messa
     for name, text in {
         "more": f"{COSTS}d,1,0\n",
         "less": "client_id,cost,value\nc,3,0\n",
-        "full": "client_id,cost,value,samples\na,3,0,1\nb,1,1,1\nc,1,1,1\n",
+        "names": "client_id,cost,value\nAshford,3,0\nBarrow,1,1\nCamden,1,1\n",
+        "city": "client_id,cost,samples,city\na,3,10,x\nb,1,10,y\nc,1,20,z\n",
         "typo": "client_id,costs,value\na,3,0\nb,1,1\nc,1,1\n",
         "text": "client_id,cost,value\na,3,0\nb,x,1\nc,1,1\n",
         "twice": "client_id,cost,value\na,3,0\nb,1,1\nc,1,1\nc,1,1\n",
-        "whole": "client_id,samples,grad_norm,cost,value\na,1,1,3,0\nb,1,1,1,1\nc,1,1,1,1\n",
     }.items():
         Path(f"{name}.csv").write_text(text, encoding="utf-8")
     before = sorted(path for path in home.iterdir() if path.name != "cache")

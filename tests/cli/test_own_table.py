@@ -9,16 +9,22 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
 
 import fedprice as fp
 from fedprice.beliefs.refusals import Outside
 from fedprice.columns import ColumnsError, parse_rename
-from fedprice.commands.assumptions import ALPHA_FREE
+from fedprice.commands.assumptions import ALPHA_FREE, Assumptions
+from fedprice.commands.cost_letters import cost_of_levels, margin_of, rounded_contracts
 from fedprice.commands.games import read_assumed_game
-from fedprice.commands.letters import file_name, level_in_words
+from fedprice.commands.letter_form import file_name, level_in_words
+from fedprice.commands.letters import letters, rounded_prices
 from fedprice.commands.price import price
 from fedprice.commands.sensitivity import MOST_CLIENTS
+from fedprice.pricing import Status
+from fedprice.pricing.at_cost import reimbursing
 from tests.conftest import Run
+from tests.games import games
 from tests.spreadsheets import xlsx
 
 HOSPITALS = "hospital,patients,cost_eur\nSankt Anna,1200,4000\nCharité,9000,5500\nElbe,600,2000\n"
@@ -45,15 +51,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("price",),
         ("compare", "--alpha", 1),
-        ("frontier", "--alpha", 1, "--budgets", "1:2:2"),
-        ("lies", "--alpha", 1),
+        ("price", "--alpha", 1, "--budgets", "1:2:2"),
+        ("compare", "--alpha", 1, "--lies", 2),
         ("post", "--alpha", 1, "--beliefs", "exponential", "--cost", 1, "--value", 1),
     ],
 )
 def test_the_error_ends_with_the_option_to_try(run: Run, command: tuple[object, ...]) -> None:
     code, out, err = run(command[0], "hospitals.csv", *command[1:])
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("fedprice: hospitals.csv: there is no column 'client_id', 'samples'")
+    assert err.startswith("fedprice: hospitals.csv: there is no column 'client_id'")
+    assert "'samples'" in err
     assert err.endswith(f"the columns are hospital, patients, cost_eur. Try --rename {RENAME}\n")
 
 
@@ -67,9 +74,37 @@ def test_the_option_that_is_tried_works_for_any_name(run: Run) -> None:
     assert (code, out.splitlines()[1].split(",")[0]) == (0, "Sankt Anna")
 
 
+def test_a_calibration_is_where_samples_can_come_from(run: Run) -> None:
+    Path("costs.csv").write_text("client_id,cost,value\n1,31,40\n", "utf-8")
+    err = run("price", "costs.csv")[2]
+    assert "no column 'samples'; the columns are client_id, cost, value. --calibration FILE" in err
+    assert err.endswith("--calibration FILE supplies samples and norms.\n")
+
+
 def test_what_was_renamed_is_kept_in_the_hint(run: Run) -> None:
     err = run("price", "hospitals.csv", "--rename", "patients=samples")[2]
     assert err.endswith("Try --rename patients=samples,hospital=client_id,cost_eur=cost\n")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("price",),
+        ("simulate", "digits", "--budget", 1, "--clients"),
+        ("study", "digits", "--out", "out", "--clients"),
+        ("calibrate", "digits", "-o", "c.json", "--clients"),
+    ],
+)
+def test_a_name_in_another_language_may_be_the_clients(
+    run: Run, command: tuple[object, ...]
+) -> None:
+    Path("haus.csv").write_text(
+        "Krankenhaus,Betten,Kosten,cost\nAnna,3,4,5\nBonn,3,4,5\n", encoding="utf-8"
+    )
+    code, out, err = run(*command, "haus.csv")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "--rename Krankenhaus=client_id" in err
+    assert "eave out" not in err
 
 
 def test_columns_that_nobody_needs_are_named(run: Run) -> None:
@@ -128,7 +163,7 @@ def test_the_assumptions_head_the_screen(run: Run) -> None:
     code, out, err = run(*OWN, "--currency", "EUR")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0].strip() == "What these prices rest on"
+    assert lines[0].strip() == "Assumptions"
     head = out[: out.index("equilibrium, 3 clients")]
     for text in (
         "3,000 EUR in total, for all rounds together ",
@@ -139,7 +174,8 @@ def test_the_assumptions_head_the_screen(run: Run) -> None:
         "assumed to be 1 for every client",
     ):
         assert text in head
-    assert re.search(r"expected loss +\S+ · α above full", out)
+    assert re.search(r"distance to full participation +\S+%: as if everybody joined \S+%", out)
+    assert "· α" not in out
     assert "sign threshold" not in out
     assert "price (EUR)" in out
 
@@ -270,7 +306,7 @@ def test_bands_hold_for_all_norms_within_a_factor_of_two() -> None:
 
 def test_the_screen_shows_bands(run: Run) -> None:
     out = run(*OWN)[1]
-    assert "Prices over what was assumed" in out
+    assert "How prices change if an assumption is wrong" in out
     for text in ("norm halved", "norm doubled", "if it values the model", "the spend would be up"):
         assert text in out
 
@@ -299,7 +335,10 @@ def test_rows(run: Run) -> None:
         code, _, err = run(*command, f"--rows={bad}")
         assert (code, f"above 0, or all; {message}" in err) == (2, True)
     code, _, err = run(*command, "--rows", "all", "--format", "json")
-    assert (code, "--rows is for the screen; --format json has all rows" in err) == (2, True)
+    assert (code, "--rows applies to the screen only; --format json has all rows" in err) == (
+        2,
+        True,
+    )
 
 
 def test_currency(run: Run) -> None:
@@ -310,7 +349,7 @@ def test_currency(run: Run) -> None:
         assert (code, out) == (2, "")
         assert "--currency must be a short name, such as EUR or US$; got" in err
     code, _, err = run(*OWN, "--currency", "EUR", "--format", "csv")
-    assert (code, "--currency labels nothing in a table of CSV" in err) == (2, True)
+    assert (code, "--currency has no effect on CSV output" in err) == (2, True)
     assert run(*OWN, "--currency", "US$", "--format", "csv", "--plot", "p.svg")[0] == 0
     assert "price (US$)" in Path("p.svg").read_text("utf-8")
 
@@ -338,30 +377,216 @@ def test_letters(run: Run, here: Path) -> None:
                      for end in ("md", "pdf")]  # fmt: skip
     assert all(path.read_bytes().startswith(b"%PDF-") for path in here.glob("letters/*.pdf"))
     row = json.loads(run(*OWN, "--format", "json")[1])["clients"][0]
+    price = int(row["price"])  # rounded down
     text = Path("letters/1-Sankt-Anna.md").read_text("utf-8")
     for part in (
         "# Offer to Sankt Anna",
-        f"{row['price'] / 10:,.2f} EUR for a tenth of the rounds, {row['price']:,.2f} EUR for all "
-        "1,000 of them",
-        "join about 1 round in 7: a level of 0.1458, or 146 of 1,000 rounds on average",
-        f"The payment is then {row['payment']:,.2f} EUR to you",
-        "Luck does not change the payment",
-        "Any level from 0 (never) to 1",
+        f"{price // 10} EUR for a tenth of the rounds, {price:,} EUR for all 1,000 of them",
+        "join about 1 round in 7, which is 146 of 1,000 rounds on average",
+        f"The payment is then {int(price * price / 8000)} EUR to you",
+        "Luck hardly changes the payment: your coins choose 145 or 146 rounds, and each update "
+        "that you deliver is paid the same, so that you earn the payment to within one update",
+        "Any number of rounds from none to 1,000",
         "assumed to be 0 for every client",
         "what joining costs you rises faster, as your cost for all rounds times q^2",
-        "what a sample teaches",
+        "information per sample",
+        "| your cost | 4,000 EUR for joining every round |",
     ):
         assert part in text
     assert "noise of training" not in text  # on which nothing depends here
-    for line in re.findall(r"of 1,000 \| (.*) \|", text):
-        paid, cost, rest = (
-            round(100 * float(cell[:-4].replace(",", ""))) for cell in line.split(" | ")
-        )
-        assert paid - cost == rest  # to the cent
+    assert "budget" not in text
+    for line in re.findall(r"of 1,000(?: \(expected\))? \| (.*) \|", text):
+        paid, cost, rest = (int(cell[:-4].replace(",", "")) for cell in line.split(" | "))
+        assert paid - cost == rest  # in whole euros
     (command,) = re.findall("```sh\nfedprice (.*)\n```", text)
+    assert f"--price {price} " in command
     answer = json.loads(run(*shlex.split(command), "--format", "json")[1])["response"]
-    assert answer["level"] == pytest.approx(row["level"], rel=1e-6)
-    assert answer["payment"] == pytest.approx(row["payment"], rel=1e-6)
+    assert answer["level"] == pytest.approx(row["level"], rel=1e-3)
+    assert f"{answer['level'] * 1000:.0f} of 1,000" in text
+
+
+def test_letters_state_the_budget_only_if_asked_to(run: Run) -> None:
+    game = fp.Game(SELLERS, fp.Bound(alpha=1, rounds=100), budget=1234)
+    outcome = fp.solve(game)
+    for shown in (True, False):
+        written = letters(outcome, Assumptions(), budget_shown=shown)
+        assert all(("1,234 in total" in text.markdown()) is shown for _, text in written)
+    code, out, err = run(*OWN, "--letters-budget")
+    assert (code, out, "--letters-budget requires --letters DIR" in err) == (2, "", True)
+
+
+@given(game=games())
+def test_rounded_prices_stay_within_the_budget_and_the_floors(game: fp.Game) -> None:
+    outcome = fp.solve(game)
+    if outcome.status is Status.INFEASIBLE:
+        return
+    rounded = rounded_prices(outcome)
+    assert rounded.spend <= game.budget + 1e-9 * (abs(game.budget) + abs(outcome.payments).sum())
+    assert (rounded.levels >= game.clients.level_min * (1 - 1e-9)).all()
+    distance = np.abs(rounded.prices - outcome.prices)
+    assert (distance <= np.maximum(0.011 * np.abs(outcome.prices), 1e-9)).all()
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.1])
+@given(game=games())
+def test_rounded_contracts_stay_within_the_budget_and_the_floors(
+    game: fp.Game, margin: float
+) -> None:
+    outcome = reimbursing(margin)(game)
+    if outcome.status is Status.INFEASIBLE:
+        return
+    assert margin_of(outcome) == pytest.approx(margin, abs=1e-8)
+    rounded = rounded_contracts(outcome, margin)
+    assert rounded.spend <= game.budget * (1 + 1e-9)
+    assert (rounded.levels >= game.clients.level_min * (1 - 1e-9)).all()
+    assert (rounded.levels <= game.clients.level_max).all()
+    most = (1 + margin) * cost_of_levels(rounded)
+    assert (rounded.payments <= most * (1 + 1e-8)).all()
+
+
+def test_letters_at_cost_come_with_a_statement_that_adds_up(run: Run, here: Path) -> None:
+    at_cost = (*OWN, "--pay", "cost", "--margin", 0.1, "--currency", "EUR")
+    code, out, err = run(*at_cost, "--letters", "letters")
+    assert (code, err) == (0, "wrote letters\n")
+    assert "one level for one payment, to take or leave as a whole" in out
+    assert "no other levels, paid in the same way, have" in out
+    assert {path.name for path in Path("letters").glob("0*")} == {"0-statement.md",
+                                                                 "0-statement.pdf"}  # fmt: skip
+    statement = Path("letters/0-statement.md").read_text("utf-8")
+    assert "a margin of 10%, rounded down" in statement
+    rows = [
+        [cell.replace(",", "") for cell in line.strip("| ").split(" | ")]
+        for line in statement.splitlines()
+        if line.startswith("| ") and line[2] in "SCEs"
+    ]
+    sums = [0, 0, 0]
+    for name, rounds, share, cost, *amounts in rows[:-1]:
+        own, margin, paid = map(int, amounts)
+        assert own == int(float(cost) * float(share) ** 2)  # what a reader can check
+        assert (abs(margin - own / 10) <= 1, paid) == (True, own + margin)
+        assert abs(float(rounds) - 1000 * float(share)) <= 0.5
+        sums = [x + y for x, y in zip(sums, (own, margin, paid), strict=True)]
+        letter = next(here.glob(f"letters/?-{name.replace(' ', '-')}.md")).read_text("utf-8")
+        assert f"and a margin of 10%: {paid:,} EUR for all rounds together" in letter
+        assert f"times {share}^2 | {own:,} EUR |" in letter
+        assert "take this offer or leave it as a whole" in letter
+        assert "fedprice respond" not in letter
+    assert [int(cell) for cell in rows[-1][-3:]] == sums
+    assert 2990 < sums[-1] <= 3000
+
+
+def test_pay_at_cost_in_json_and_csv(run: Run) -> None:
+    answer = json.loads(run(*OWN, "--pay", "cost", "--margin", 0.1, "--format", "json")[1])
+    assert (answer["summary"]["scheme"], answer["summary"]["status"]) == ("at-cost", "optimal")
+    assert answer["summary"]["spend"] == pytest.approx(3000)
+    for row in answer["clients"]:
+        assert row["cost_at_level"] == pytest.approx(row["cost"] * row["level"] ** 2)
+        assert row["margin"] == pytest.approx(0.1 * row["cost_at_level"])
+        assert row["payment"] == pytest.approx(row["cost_at_level"] + row["margin"])
+    plain = run(*OWN, "--pay", "cost", "--format", "csv")[1]
+    assert plain == run(*OWN, "--scheme", "at-cost", "--format", "csv")[1]
+    limited = run(*OWN, "--pay", "cost", "--max-weight", 1.2, "--format", "csv")[1]
+    frame = pl.read_csv(limited.encode())
+    assert (frame["samples"] / frame["samples"].sum() <= 1.2 * frame["level"] * (1 + 1e-9)).all()
+
+
+def test_without_a_margin_nothing_is_paid_above_costs(run: Run) -> None:
+    ids = [f"c{n}" for n in range(40)]
+    table = fp.population(40, seed=3).to_frame().with_columns(client_id=pl.Series(ids), value=0.0)
+    table.write_csv("many.csv")
+    out = run("price", "many.csv", "--pay", "cost")[1]
+    assert "cost at level" in out
+    assert "above it" not in out
+    assert "above it" in run("price", "many.csv", "--pay", "cost", "--margin", 0.1)[1]
+    rows = json.loads(run("price", "many.csv", "--pay", "cost", "--format", "json")[1])["clients"]
+    assert {row[name] for row in rows for name in ("margin", "utility")} == {0}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--margin", 0.1), "--margin is paid on top of costs; add --pay cost"),
+        (("--pay", "cost", "--scheme", "uniform"), "--pay cost is a scheme of its own"),
+        (("--pay", "cost", "--margin", -0.1), "`margin` must be a finite number, at least 0; got"),
+        (("--pay", "cost", "--margin", "nan"), "`margin` must be a finite number"),
+        (
+            ("--pay", "cost", "--margin", 10),
+            "--margin is a share of the cost: write 0.1 for 10 %; got 10.",
+        ),
+        (("--pay", "cost", "--outside", "free"), "leave out --scheme and --pay"),
+        (("--pay", "cost", "--robust"), "cannot be combined with --outside, --scheme or --pay"),
+        (
+            ("--what-if", "Elbe cost=5", "--letters", "l"),
+            "cannot be combined with --letters. For letters with the new cost, put it into the",
+        ),
+        (("--what-if", "Elba cost=5"), "there is no client 'Elba'. Did you mean 'Elbe'?"),
+        (("--what-if", "Elbe value=5"), "with a value above 0, prices depend on the bound's α"),
+        (("--study", "."), "has no study of budgets with an accuracy"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    run: Run, options: tuple[object, ...], message: str
+) -> None:
+    code, out, err = run(*OWN, *options)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+
+
+def test_pay_at_cost_warns_of_clients_that_would_rather_join_unpaid(run: Run) -> None:
+    fp.population().write("clients.csv")
+    command = ("price", "clients.csv", "--alpha", 3.3, "--pay", "cost")
+    assert run(*command)[2] == ""
+    warned = run(*command, "--budget", 50)[2]
+    assert re.fullmatch(
+        r"warning: client 7 and 2 more would rather join unpaid, because the model is of value to "
+        r"them: 7 at a level of \S+ instead of \S+\. Raise the budget, or .*\n",
+        warned,
+    )
+
+
+def test_a_what_if(run: Run) -> None:
+    code, out, err = run(*OWN, "--currency", "EUR", "--what-if", "Sankt Anna cost=5000 samples=900")
+    assert (code, err) == (0, "")
+    shown = out[out.index("What if") :]
+    cheaper = run(*OWN, "--what-if", "Elbe cost=1000")[1]
+    assert re.search(r"expected loss \d\S*% lower\. Spend", cheaper)
+    assert re.search(r"Distance to full participation: \S+% now, \S+% then", shown)
+    assert "Sankt Anna, if held to its level of" in shown
+    answer = json.loads(
+        run(*OWN, "--format", "json", "--what-if", "Sankt Anna cost=5000", "--max-weight", 2)[1]
+    )
+    Path("hospitals.csv").write_text(HOSPITALS.replace("1200,4000", "1200,5000"), "utf-8")
+    then = json.loads(run(*OWN, "--format", "json", "--max-weight", 2)[1])
+    for row, other in zip(answer["clients"], then["clients"], strict=True):
+        assert row["payment_if"] == pytest.approx(other["payment"], rel=1e-9)
+        assert row["level_if"] == pytest.approx(other["level"], rel=1e-9)
+    assert answer["what_if"]["distance_if"] == pytest.approx(then["summary"]["distance"])
+    (stands,) = answer["stands"]
+    assert stands["client_id"] == "Sankt Anna"
+    assert stands["lowest_cost"] < 4000 < stands["highest_cost"]
+
+
+def test_floors_by_weight_follow_the_samples_of_a_what_if(run: Run) -> None:
+    floors = ("--max-weight", 1, "--budget", 7800)
+    answer = run(*OWN, *floors, "--what-if", "Elbe samples=9000", "--format", "json")[1]
+    levels = [row["level_if"] for row in json.loads(answer)["clients"]]
+    shares = np.array([1200, 9000, 9000]) / 19200
+    assert (np.array(levels) >= shares * (1 - 1e-9)).all()
+    assert levels[1] < 9000 / 10800  # the floor with the samples as they are
+
+
+def test_the_accuracy_that_a_budget_bought_in_a_study(run: Run, here: Path) -> None:
+    (here / "out" / "tables").mkdir(parents=True)
+    Path("out/tables/table-budgets.csv").write_text(
+        "scheme,budget,accuracy,accuracy low,accuracy high\nequilibrium,1000,0.9,0.88,0.92\n"
+        "full,,0.95,0.94,0.96\n",
+        encoding="utf-8",
+    )
+    code, out, _ = run(*OWN, "--study", "out")
+    said = "Accuracy in the study: 0.900 (0.880 to 0.920) with a budget of 1,000; "
+    assert (code, said in out) == (0, True)
+    summary = json.loads(run(*OWN, "--study", "out", "--format", "json")[1])["summary"]
+    assert summary["study"].startswith(said)
 
 
 def test_a_letter_to_one_who_pays(run: Run) -> None:
@@ -373,13 +598,13 @@ def test_a_letter_to_one_who_pays(run: Run) -> None:
     n = int(frame["price"].arg_min() or 0)
     (path,) = Path("l").glob(f"{n + 1}-*.md")
     text = path.read_text("utf-8")
-    assert f"and pay in proportion: {-frame['price'][n] / 10:,.2f} for a tenth" in text
+    assert "and pay in proportion: " in text
     assert "rises faster" not in text
     assert "from you, for all rounds together" in text
     assert "Luck" not in text
     (command,) = re.findall("```sh\nfedprice (.*)\n```", text)
     answer = json.loads(run(*shlex.split(command), "--format", "json")[1])["response"]
-    assert answer["level"] == pytest.approx(frame["level"][n], rel=1e-6)
+    assert answer["level"] == pytest.approx(frame["level"][n], rel=1e-2)
 
 
 def test_a_letter_to_one_without_data(run: Run) -> None:

@@ -138,7 +138,7 @@ def test_what_was_reversed_is_not_said_to_be_recorded(run: Run, home: Path) -> N
         ledger.close()
         assert run("ledger", "reverse", number, "--reason", "returned", *KEY)[0] == 0
         code, _, err = run("ledger", *command, *KEY)
-        told = f"{title} was recorded as entry {number}, and reversed since; take another reference"
+        told = f"{title} was recorded as entry {number}, and reversed since; use another reference"
         assert (code, told in err, err.count("\n")) == (5, True, 1)
         assert balances(run) == before
 

@@ -118,21 +118,24 @@ def test_post_to_classes_of_clients(run: Run, tmp_path: Path) -> None:
     [
         ("--beliefs=exponential --alpha=3.3", "give --cost and --value"),
         ("--beliefs=exponential --cost=50 --alpha=3.3", "give --cost and --value"),
-        ("--beliefs={beliefs} --cost=50 --alpha=3.3", "--cost and --value go with --beliefs exp"),
+        ("--beliefs={beliefs} --cost=50 --alpha=3.3", "--cost and --value require --beliefs exp"),
         ("--beliefs=others --alpha=3.3", "there is no column 'cost'"),
-        ("--beliefs=others --alpha=3.3 --risk=0.1", "others does not go with --risk; drop one"),
-        ("--beliefs=others --alpha=3.3 --form=menu", "does not go with --form menu"),
-        ("--beliefs=others --alpha=3.3 --information", "does not go with --information"),
+        ("--beliefs=others --alpha=3.3 --risk=0.1", "others cannot be combined with --risk"),
+        ("--beliefs=others --alpha=3.3 --form=menu", "cannot be combined with --form menu"),
+        ("--beliefs=others --alpha=3.3 --information", "cannot be combined with --information"),
         ("--beliefs={beliefs}", "prices need the bound's α"),
-        ("--beliefs={beliefs} --alpha=3.3 --blocks=4", "--blocks goes with --form blocks; got"),
-        ("--beliefs={beliefs} --alpha=3.3 --form=blocks --classes=4", "--classes goes with --form"),
-        ("--beliefs={beliefs} --alpha=3.3 --form=menu --sequential", "--sequential goes with"),
+        ("--beliefs={beliefs} --alpha=3.3 --blocks=4", "--blocks requires --form blocks; got"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=blocks --classes=4", "--classes requires --form"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=menu --sequential", "--sequential requires"),
         ("--beliefs={beliefs} --alpha=3.3 --form=menu", "needs a column 'value'. Add it, or post"),
         (
             "--beliefs=exponential --alpha=3.3 --form=menu --cost=50 --value=1",
             "takes values from CLIENTS: leave out --value",
         ),
-        ("--beliefs={beliefs} --alpha=3.3 --risk=.1 --sequential", "either --sequential or --risk"),
+        (
+            "--beliefs={beliefs} --alpha=3.3 --risk=.1 --sequential",
+            "--sequential cannot be combined with --risk",
+        ),
         ("--beliefs={beliefs} --alpha=3.3 --risk=0.7", "`risk` must be above 0 and below 0.5"),
         (
             "--beliefs={beliefs} --alpha=3.3 --classes=99",
@@ -177,8 +180,14 @@ def test_post_refuses_options_that_make_no_sense(
         ("cost,value", "there is no column 'probability'"),
         ("cost,value,probabilty\n1,0,1", "unknown column 'probabilty'. Did you mean"),
         ("client_id,cost,value,probability\n1,20,0,1", "do not cover client '2': add its types"),
-        ("class,cost,value,probability\na,20,0,1", "the clients have none: add a column 'class'"),
-        ("client_id,class,cost,value,probability\n1,a,20,0,1", "either a column 'client_id' or"),
+        (
+            "class,cost,value,probability\na,20,0,1",
+            "the clients have no classes: add a column 'class'",
+        ),
+        (
+            "client_id,class,cost,value,probability\n1,a,20,0,1",
+            "exactly one of the columns 'client_id' and",
+        ),
     ],
 )
 def test_post_refuses_bad_beliefs(
@@ -225,6 +234,7 @@ def test_post_forms(run: Run, clients: Path, beliefs: Path, tmp_path: Path) -> N
         plot.unlink()
 
 
+@pytest.mark.slow
 def test_post_compares_all_forms_in_a_figure(run: Run, tmp_path: Path) -> None:
     path, plot = tmp_path / "clients.csv", tmp_path / "plot.svg"
     fp.population(3).write(path)

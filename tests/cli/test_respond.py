@@ -70,11 +70,17 @@ def test_a_pure_seller_needs_neither_value_nor_impact(run: Run) -> None:
     assert (best["level_unpaid"], best["utility_unpaid"]) == (0, 0)
     assert best["gain"] == best["profit"] == pytest.approx(12**2 / (4 * 40))
     said = run("respond", "--price", 12, "--cost", 40)[1]
-    assert "stay away: no payment, no cost" in said
+    assert "no payment, no cost" in said
     assert "accepting gains 0.9 over declining" in said
     assert not any(word in said for word in ("utility", "break even", "paying to join"))
     said = run("respond", "--price", 12, "--cost", 40, "--value", 4000, "--impact", 0.0005)[1]
     assert all(word in said for word in ("utility", "break even", "paying to join"))
+
+
+def test_no_zero_is_negative(run: Run) -> None:
+    declined = ("--price", -60, "--cost", 5)
+    assert "-0" not in run("respond", *declined)[1].replace("-60", "")
+    assert "-0.0" not in run("respond", *declined, "--format", "json")[1]
 
 
 @pytest.mark.parametrize("price", [-30, -2, -0.001, 0, 0.001, 2, 30])
@@ -118,7 +124,7 @@ def test_a_least_level_can_make_declining_better(run: Run, kept: Kept) -> None:
 @pytest.fixture
 def tables(run: Run, tmp_path: Path) -> Path:
     """What `price -o` and `post -o` write about forty clients, in each format."""
-    assert run("example", "-o", tmp_path / "clients.csv")[0] == 0
+    assert run("data", "example", "-o", tmp_path / "clients.csv")[0] == 0
     clients = (tmp_path / "clients.csv", "--alpha", 3.3)
     believed = ("--beliefs", "exponential", "--cost", 50, "--value", 4000)
     for name in ("price.csv", "price.parquet", "price.json"):
@@ -144,7 +150,37 @@ def test_offers_that_were_priced_or_posted_are_answered(run: Run, tables: Path) 
     for name in ("post-price.csv", "post-price.json"):
         assert answer_to(run, "--offer", tables / name, *own)["gain"] > 0
     said = run("respond", "--offer", tables / "price.csv", *own)[1]
-    assert "unit, rounds and a signature: it binds nobody" in said
+    assert "unit, rounds and a signature: it is unsigned and not binding" in said
+
+
+def test_a_contract_is_taken_or_left_as_a_whole(run: Run, tables: Path) -> None:
+    """At four times the cost that is paid, a price would still be worth a lower level."""
+    clients = (tables / "clients.csv", "--alpha", 3.3)
+    for name in ("cost.csv", "cost.parquet", "cost.json"):
+        assert run("price", *clients, "--pay", "cost", "-o", tables / name)[0] == 0
+    row = pl.read_csv(tables / "cost.csv").row(2, named=True)
+    for name in ("cost.csv", "cost.parquet", "cost.json"):
+        offer = ("--offer", tables / name, "--client", 3, "--cost")
+        best = answer_to(run, *offer, 4 * row["cost"])
+        assert (best["level"], best["payment"]) == (row["level"], row["payment"])
+        assert best["cost"] == pytest.approx(4 * row["payment"])
+        assert best["gain"] == best["profit"] == pytest.approx(-3 * row["payment"])
+        said = run("respond", *offer, 4 * row["cost"])[1]
+        assert "to take or leave as a whole" in said
+        assert "declining is better, by" in said
+        assert "best level" not in said
+        assert answer_to(run, *offer, row["cost"])["gain"] == 0
+        assert "accepting is as good as declining" in run("respond", *offer, row["cost"])[1]
+        assert answer_to(run, *offer, row["cost"] / 2)["gain"] > 0
+        wants = answer_to(run, *offer, row["cost"], "--value", 4000, "--impact", 0.0005)
+        unpaid = answer_to(run, "--price", 0, "--cost", row["cost"], "--value", 4000, "--impact",
+                           0.0005)  # fmt: skip
+        assert wants["utility"] == pytest.approx(-2 * (1 / row["level"] - 1))
+        assert wants["gain"] == pytest.approx(wants["utility"] - unpaid["utility"])
+    torn = pl.read_csv(tables / "cost.csv").with_columns(level=pl.lit(0.0))
+    torn.write_csv(tables / "torn.csv")
+    code, out, err = run("respond", "--offer", tables / "torn.csv", "--client", 3, "--cost", 4)
+    assert (code, out, err.count("\n"), "must be in (0, 1]" in err) == (2, "", 1, True)
 
 
 def test_the_blocks_and_menus_that_were_posted_are_answered(run: Run, tables: Path) -> None:
@@ -205,8 +241,8 @@ def test_what_a_table_of_offers_lacks_is_said(run: Run, tables: Path) -> None:
             ("--client", 3, "--value", 1),
             "price.csv lacks your impact, which a",
         ),
-        ("price.csv", ("--client", 3, "--price", 1), "--price does not go together with --offer"),
-        ("price.csv", ("--client", 3, "--level-max", 1), "--level-max does not go together with"),
+        ("price.csv", ("--client", 3, "--price", 1), "--price cannot be combined with --offer"),
+        ("price.csv", ("--client", 3, "--level-max", 1), "--level-max cannot be combined with"),
         ("price.csv", ("--client", 3, "--plot", tables / "x.png"), "--plot draws the levels of a"),
         ("price.csv", ("--client", 3, "--impact=-1", "--value=1"), "--impact must be a finite"),
         ("post-blocks.json", ("--client", 3, "--impact=-1"), "--impact must be a finite number"),
@@ -219,7 +255,7 @@ def test_what_a_table_of_offers_lacks_is_said(run: Run, tables: Path) -> None:
         ("nobody.csv", ("--client", 3), "has no column 'client_id' in which to find '3'"),
         ("much.csv", ("--client", 3), "column 'price' must hold numbers; got 'much'"),
         ("high.csv", ("--client", 3), "a tariff ends at a level of at most 1; got 7"),
-        ("lot.csv", ("--client", 3), "'3' draws its price by lot, and the file does not say which"),
+        ("lot.csv", ("--client", 3), "'3' has a randomised price, and the file does not say which"),
         ("empty.csv", ("--client", 3), "empty.csv has no rows"),
         ("twice.csv", ("--client", 3), "twice.csv has 2 rows of client '3'"),
         ("odd.json", ("--client", 3), "odd.json holds no clients and summary"),
@@ -327,10 +363,10 @@ def test_what_cannot_be_answered(run: Run, kept: Kept, tmp_path: Path) -> None:
     for options, said in (
         (
             ("--offer", path, "--price", 3),
-            "--price does not go together with --offer, which has it",
+            "--price cannot be combined with --offer, which contains it",
         ),
-        (("--offer", path, "--impact", 3), "--impact does not go together with --offer"),
-        (("--offer", path, "--level-max", 1), "--level-max does not go together with --offer"),
+        (("--offer", path, "--impact", 3), "--impact cannot be combined with --offer"),
+        (("--offer", path, "--level-max", 1), "--level-max cannot be combined with --offer"),
         (("--price", 3, "--value", 1), "--value above 0 needs --impact, as the server states it"),
         ((), "give --price, or --offer FILE."),
         (("--price", 3, "--client", "bob"), "--client says whose offer to read; give --offer"),

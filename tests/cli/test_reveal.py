@@ -91,10 +91,10 @@ def test_a_value_from_money_per_point(run: Run) -> None:
         ((), "give ANSWERS, or --calibration FILE with --per-point MONEY."),
         (("--calibration", "c.json"), "give ANSWERS, or --calibration FILE with --per-point"),
         (("answers.csv", "--per-point", 3), "give either ANSWERS, or --calibration with"),
-        (("--calibration", "c.json", "--per-point", 3), "the pilots of toy kept no accuracy"),
+        (("--calibration", "c.json", "--per-point", 3), "the pilots of toy recorded no accuracy"),
         (
             ("--calibration", "c.json", "--per-point", 3, "--beliefs", "b.csv"),
-            "--beliefs is for ANSWERS",
+            "--beliefs applies only to ANSWERS",
         ),
         (("answers.csv", "--exponent", 1), "`cost_exponent` τ must be above 1"),
         (("bad.csv",), "bad.csv: `level` must be between 0 and `level_max`; got 2 in row 1"),

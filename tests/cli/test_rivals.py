@@ -55,7 +55,7 @@ def test_compare_says_who_gains_by_lying_and_who_is_left_out(
     population(6, mean_value=0).write(sellers)
     code, out, _ = run("compare", sellers, *ALPHA, "--budget", 30, "--rivals")
     assert code == 0
-    (line,) = (line for line in out.splitlines() if "proportional-share" in line)
+    (line,) = (line for line in out.splitlines() if line.startswith(" proportional-share"))
     assert "inf" in line
     assert "yes" in line
 
@@ -68,7 +68,7 @@ def test_price_takes_a_rival(run: Run, clients: Path) -> None:
 
 def test_options_that_do_nothing_are_refused(run: Run, clients: Path) -> None:
     code, _, err = run("compare", clients, *ALPHA, "--cost", 50)
-    assert (code, err) == (2, "fedprice: --cost and --value go with --beliefs exponential.\n")
+    assert (code, err) == (2, "fedprice: --cost and --value require --beliefs exponential.\n")
 
 
 def test_price_warns_of_a_fee_that_nobody_would_pay(run: Run, clients: Path) -> None:
@@ -76,7 +76,7 @@ def test_price_warns_of_a_fee_that_nobody_would_pay(run: Run, clients: Path) -> 
     code, out, err = run(*ask, "--budget", -1000000)
     assert code == 0
     assert "optimal" in out
-    assert err.startswith("warning: client 7 and 2 more are to pay more than they could ever gain")
+    assert err.startswith("warning: client 7 and 2 more would have to pay more than they can gain")
     assert "1,000,093 for a level of 1.375e-06" in err
     code, out, err = run(*ask, "--budget", -1000000, "--format", "json")
     assert err == f"warning: {json.loads(out)['warnings'][0]}\n"
@@ -84,10 +84,25 @@ def test_price_warns_of_a_fee_that_nobody_would_pay(run: Run, clients: Path) -> 
     assert (code, err, json.loads(out)["warnings"]) == (0, "", [])
 
 
+def test_compare_says_which_offers_are_whole_and_what_contracts_know(
+    run: Run, clients: Path
+) -> None:
+    schemes = ("--scheme", "equilibrium", "--scheme", "contracts", "--scheme", "at-cost")
+    code, out, _ = run("compare", clients, *ALPHA, *schemes)
+    assert code == 0
+    assert "Offers that are whole (contracts, at-cost): one level for one payment" in out
+    assert "contracts know every cost and value" in out
+    assert "at-cost reimburses costs as clients state them" in out
+    rows = json.loads(run("compare", clients, *ALPHA, *schemes, "--format", "json")[1])["schemes"]
+    assert [row["offers"] for row in rows] == ["price", "whole", "whole"]
+    assert rows[1]["distance"] < rows[2]["distance"] < rows[0]["distance"]
+    assert "whole" not in run("compare", clients, *ALPHA)[1]
+
+
 def test_frontier_and_compare_warn_too(run: Run, clients: Path) -> None:
-    _, out, err = run("frontier", clients, *ALPHA, "--budgets=-50:500:12", "--format", "json")
+    _, out, err = run("price", clients, *ALPHA, "--budgets=-50:500:12", "--format", "json")
     assert err == f"warning: {json.loads(out)['warnings'][0]}\n"
-    assert err.startswith("warning: losses at budgets up to 150 count on fees")
+    assert err.startswith("warning: losses at budgets up to 150 rely on fees")
     _, out, err = run("compare", clients, *ALPHA, "--budget", 10, "--format", "json")
     assert err == f"warning: {json.loads(out)['warnings'][0]}\n"
     assert err.startswith("warning: equilibrium: client 7 and 2 more")

@@ -57,7 +57,7 @@ def test_a_statement_needs_nothing_but_an_export(run: Run, home: Path) -> None:
     missed = [row["round"] for row in rows if row["event"] == "missed"]
     assert len(missed) > 1
     listed = f"{', '.join(map(str, missed[:-1]))} and {missed[-1]}"
-    assert f"Missed in rounds {listed}: drew heads, and sent nothing." in from_ledger["table"]
+    assert f"Missed in rounds {listed}: selected, but sent no update." in from_ledger["table"]
     for column in ("heads", "joined", "missed", "refused", "paid"):
         assert column in from_ledger["table"]
 
@@ -103,23 +103,65 @@ def test_a_part_for_a_client_from_the_command_line(run: Run, home: Path) -> None
     assert run("verify", "dropped.jsonl")[0] == 4
 
 
+def test_a_clients_export_says_who_asks(run: Run, home: Path) -> None:
+    part = export(run, "--client", "alice")
+    named = run("statement", "--client", "alice", "--export", part)
+    assert run("statement", "--export", part) == named
+    assert run("respond", "--offer", part, "--cost", 3)[1].startswith("alice: answer to the offer")
+    assert run("statement", "--export", export(run))[2] == (
+        "fedprice: say whose statement it is: --client NAME.\n"
+    )
+
+
+def test_without_a_ledger_a_client_is_told_of_exports(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDPRICE_LEDGER", raising=False)
+    code, out, err = run("statement", "--client", "alice")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "there is no ledger market.db here. As a client, read what the server exported" in err
+    assert "--export FILE" in err
+
+
+def test_a_verified_export_may_be_cut_short_and_a_run_not_settled(run: Run, home: Path) -> None:
+    whole = export(run)
+    code, out, _ = run("verify", whole)
+    lines = out.splitlines()
+    assert (code, lines[-1].startswith("An export that was cut short at its end verifies")) == (
+        0, True,
+    )  # fmt: skip
+    assert "--head HASH" in lines[-1]
+    (second,) = (n for n, line in enumerate(lines) if line.startswith("run 'second'"))
+    assert not any("not settled" in line for line in lines[:second])
+    assert "  not settled yet: what was not earned is still in escrow" in lines[second:]
+    head = next(line for line in lines if line.startswith("verified")).split()[-1]
+    assert "cut short" not in run("verify", whole, "--head", head)[1]
+
+
 def test_bad_input_is_one_line(run: Run, home: Path) -> None:
     whole, part = export(run), export(run, "--client", "alice")
     (home / "return.jsonl").write_bytes((home / whole).read_bytes().replace(b"\n", b"\r"))
     own = ("statement", "--client", "alice")
     for arguments, said in (
-        ((*own, "--export", whole, "--ledger", "market.db"), "give either --export or --ledger"),
-        ((*own, "--unsigned"), "--unsigned is about an export: give --export FILE, too."),
+        (
+            (*own, "--export", whole, "--ledger", "market.db"),
+            "--export cannot be combined with --ledger",
+        ),
+        ((*own, "--unsigned"), "--unsigned applies only to an export: give --export FILE, too."),
         ((*own, "--export", "none.jsonl"), "cannot read none.jsonl"),
         ((*own, "--export", "market.db"), "market.db is a database, not an export; try: fedprice"),
         ((*own, "--export", "return.jsonl"), "lines of the file end with carriage returns"),
         (("statement", "--client", "alic", "--export", whole), "Did you mean 'alice'"),
         (("statement", "--client", "bob", "--export", part), "shows only what concerns client 'al"),
         (("verify", part, "--client", "bob"), "mine.jsonl shows only what concerns client 'alice'"),
-        (("statement",), "Missing option '--client'"),
+        (("statement",), "say whose statement it is: --client NAME."),
         (("ledger", "export", "--client", "alic", "-o", "x.jsonl"), "Did you mean 'alice'"),
         (("ledger", "export", "--client", "alice", "-o", "x.csv"), "must be a .jsonl file; got x."),
-        (("ledger", "export", "--date", "2026-01-02", "-o", "x.csv"), "--date is for books"),
+        (
+            ("ledger", "export", "--date", "2026-01-02", "-o", "x.csv"),
+            "--date applies only to accounting files",
+        ),
     ):
         code, out, err = run(*arguments)
         assert (code, out, err.count("\n")) == (2, "", 1), (arguments, err)
@@ -156,7 +198,7 @@ def test_market_tables_fit_80_columns(run: Run, home: Path) -> None:
         assert code == 0, err
         assert "…" not in out
         assert max(map(len, out.splitlines())) <= 80, out
-    assert "left out for lack of space: " in run("ledger", "runs")[1]
+    assert "Hidden column" in run("ledger", "runs")[1]
 
 
 def test_a_name_that_does_not_fit_is_wrapped_and_not_cut(run: Run, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""`fedprice steps`: pilots at several local steps, or calibrations of before."""
+"""`fedprice calibrate --steps`: pilots at several local steps, or calibrations of before."""
 
 import json
 from pathlib import Path
@@ -46,10 +46,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 GIVEN = ("--clients", "split.csv", "--budget", 30)
+STEPS = ("--steps", "1,3", *GIVEN)
 
 
 def test_pilots_find_the_best(run: Run) -> None:
-    pilots = ("steps", "own.py:task", *GIVEN, "--steps", "2,4,8", *PILOTS)
+    pilots = ("calibrate", "own.py:task", *GIVEN, "--steps", "2,4,8", *PILOTS)
     code, out, err = run(*pilots, "-o", "steps.json", "--plot", "steps.png")
     assert (code, err) == (0, "wrote steps.json\nwrote steps.png\n")
     answer = json.loads(Path("steps.json").read_text("utf-8"))
@@ -58,7 +59,7 @@ def test_pilots_find_the_best(run: Run) -> None:
     best = min(rows, key=lambda row: float(row["loss"]))["steps"]
     assert answer["best"]["steps"] == best
     assert f"best number of local steps: {best}" in out
-    assert "the pilots' lowest, stands for it" in out  # functions know no least loss
+    assert "the pilots' lowest, is used instead" in out  # functions know no least loss
     for row in answer["clients"]:
         split = row["price_per_step"] * best + row["price_per_round"]
         assert 1000 * split == pytest.approx(row["price"])
@@ -75,48 +76,52 @@ def test_calibrations_of_before_are_read(run: Run) -> None:
         path = f"{name.partition(':')[2]}.json"
         code, _, err = run("calibrate", name, *PILOTS, "-o", path)
         assert code == 0, err
-    read = ("--calibration", "1=fixed.json", "--calibration", "3=three.json")
-    code, out, err = run("steps", *GIVEN, *read, "--format", "csv")
+    read = ("--steps", "1=fixed.json,3=three.json")
+    code, out, err = run("calibrate", *GIVEN, *read, "--format", "csv")
     assert code == 0, err
     rows = pl.read_csv(out.encode())
     assert rows["steps"].to_list() == [1, 2, 3]
     assert rows["alpha"][0] == pytest.approx(Calibration.read("fixed.json").alpha)
     limit = ("--time-limit", 60, "--step-time", 0.1, "--round-time", 0.2)
-    code, out, _ = run("steps", *GIVEN, *read, *limit, "--format", "csv")
+    code, out, _ = run("calibrate", *GIVEN, *read, *limit, "--format", "csv")
     assert (code, pl.read_csv(out.encode())["rounds"].to_list()) == (0, [200, 150, 120])
-    code, _, err = run("steps", *GIVEN, *read, "--time-limit", 60)
+    code, _, err = run("calibrate", *GIVEN, *read, "--time-limit", 60)
     assert (code, "--time-limit needs --step-time and --round-time" in err) == (2, True)
-    code, _, err = run("steps", "--clients", "split.csv", "--budget=-900", *read)
+    code, _, err = run("calibrate", "--clients", "split.csv", "--budget=-900", *read)
     assert (code, "infeasible: equilibrium needs a budget" in err) == (3, True)
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ((*GIVEN,), "give either WHAT, or --calibration E=FILE"),
-        ((*GIVEN, "own.py:task", "--calibration", "1=x.json"), "give either WHAT, or"),
-        ((*GIVEN, "own.py:fixed"), "own.py:fixed must take the argument `local_steps`"),
-        ((*GIVEN, "own.py:task", "--batch", 3), "--batch is for setups, digits and data files"),
+        (("--steps", "1,3", *GIVEN), "--steps E,E,… needs WHAT, whose pilots it runs"),
+        (("--steps", "1=x.json", *GIVEN, "own.py:task"), "E=FILE,… reads calibrations instead"),
+        (("own.py:task", "--steps", "1,3"), "--steps needs --budget and --clients FILE"),
+        (("own.py:task", "--budget", 3), "--budget requires --steps E,E,…; leave it out."),
+        (("own.py:task", "--plot", "x.png"), "--plot requires --steps E,E,…; leave it out."),
+        ((*STEPS, "own.py:task", "--width", 1), "--width cannot be combined with --steps"),
+        ((*STEPS, "own.py:fixed"), "own.py:fixed must take the argument `local_steps`"),
+        ((*STEPS, "own.py:task", "--batch", 3), "--batch applies only to setups, digits"),
         ((*GIVEN, "own.py:task", "--steps", "3"), "--steps must be two or more whole numbers"),
         ((*GIVEN, "own.py:task", "--steps", "3,x"), "--steps must be numbers such as 20,30,50"),
-        ((*GIVEN, "app"), "the local steps of a Flower app are a setting of its own"),
-        ((*GIVEN, "--calibration", "x.json"), "must be E=FILE, such as 10=ten.json"),
-        ((*GIVEN, "--calibration", "2=x.json"), "cannot read x.json"),
-        ((*GIVEN, "own.py:task", "--step-time", 3), "go with --time-limit"),
+        ((*STEPS, "app"), "the local steps of a Flower app are a setting of its own"),
+        ((*GIVEN, "--steps", "1=y.json,x.json"), "must be E=FILE,E=FILE,…, such as 3=three.json"),
+        ((*GIVEN, "--steps", "2=x.json"), "cannot read x.json"),
+        ((*STEPS, "own.py:task", "--step-time", 3), "require --time-limit"),
         (
-            (*GIVEN, "own.py:task", "--rounds", 3, "--time-limit", 3),
-            "give either --rounds or --time-limit",
+            (*STEPS, "own.py:task", "--rounds", 3, "--time-limit", 3),
+            "--rounds cannot be combined with --time-limit",
         ),
         (
-            ("own.py:task", "--budget", 3, "--clients", "costs.csv"),
+            ("own.py:task", "--steps", "1,3", "--budget", 3, "--clients", "costs.csv"),
             "costs.csv: unknown column 'cost'. The cost is split here into compute and",
         ),
         (
-            ("own.py:task", "--budget", 3, "--clients", "less.csv"),
+            ("own.py:task", "--steps", "1,3", "--budget", 3, "--clients", "less.csv"),
             "less.csv: there is no column 'value'",
         ),
         (
-            ("own.py:task", "--budget", 3, "--clients", "two.csv"),
+            ("own.py:task", "--steps", "1,3", "--budget", 3, "--clients", "two.csv"),
             "two.csv lacks client 'b' of the pilots' task",
         ),
     ],
@@ -127,7 +132,7 @@ def test_bad_input_gets_one_clear_line(run: Run, arguments: tuple[object, ...], 
     Path("costs.csv").write_text("client_id,cost,value\na,1,2\n")
     Path("less.csv").write_text("client_id,compute,communication\na,1,2\n")
     Path("two.csv").write_text("client_id,compute,communication,value\na,1,2,3\nc,1,2,3\n")
-    code, out, err = run("steps", *arguments)
+    code, out, err = run("calibrate", *arguments)
     assert (code, out) == (2, "")
     assert line in err
     assert err.count("\n") == 1

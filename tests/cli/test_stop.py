@@ -44,6 +44,7 @@ STOPPING = TASK.replace(
 )
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("command", ["calibrate", "simulate"])
 def test_ctrl_c_waited_for_threads(tmp_path: Path, command: str) -> None:
     """It took up to 18 s: polars lets waits go on after a signal, and pools waited, too."""
@@ -80,18 +81,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("work", [(), ("--work", "kept")])
-@pytest.mark.parametrize("command", ["simulate", "compare"])
-def test_a_stopped_run_lost_its_work(
-    run: Run, home: Path, command: str, work: tuple[str, ...]
-) -> None:
-    what = (
-        ("simulate", "own.py:task", "--clients", "costs.csv")
-        if command == "simulate"
-        else ("compare", "costs.csv", "--train", "own.py:task")
-    )
+def test_a_stopped_run_lost_its_work(run: Run, home: Path, work: tuple[str, ...]) -> None:
     arguments = (
-        *what, "--calibration", "c.json", "--budget", 3, "--rounds", 50, "--seeds", 1, *work,
-        "--scheme", "equilibrium", "--format", "json",
+        "simulate", "own.py:task", "--clients", "costs.csv", "--calibration", "c.json", "--budget",
+        3, "--rounds", 50, *work, "--format", "json",
     )  # fmt: skip
     code, whole, told = run(*arguments)  # `told`: what is said of the prices, if anything
     assert code == 0, told
@@ -116,7 +109,7 @@ def test_a_stopped_run_lost_its_work(
 def test_changed_code_does_not_go_on(run: Run, home: Path) -> None:
     arguments = (
         "simulate", "own.py:task", "--clients", "costs.csv", "--calibration", "c.json",
-        "--budget", 3, "--rounds", 50, "--seeds", 1, "--scheme", "uniform", "--format", "json",
+        "--budget", 3, "--rounds", 50, "--scheme", "uniform", "--format", "json",
     )  # fmt: skip
     Path("stop").touch()
     assert run(*arguments)[0] == 130
@@ -129,7 +122,7 @@ def test_changed_code_does_not_go_on(run: Run, home: Path) -> None:
 def test_the_pilots_are_not_run_twice(run: Run, home: Path) -> None:
     arguments = (
         "simulate", "own.py:task", "--clients", "costs.csv", "--budget", 3, "--rounds", 50,
-        "--seeds", 1, "--scheme", "uniform", "--format", "json", "--work", "kept",
+        "--scheme", "uniform", "--format", "json", "--work", "kept",
     )  # fmt: skip
     text = STOPPING.replace("round_ == 35", "round_ == 35 and seed == 0")
     Path("own.py").write_text(text, encoding="utf-8")
@@ -147,7 +140,7 @@ def test_an_empty_work_directory_of_the_user_stays(run: Run, home: Path) -> None
     (home / "mine").mkdir()
     code, _, err = run(
         "simulate", "own.py:task", "--clients", "costs.csv", "--calibration", "c.json", "--budget",
-        3, "--rounds", 5, "--seeds", 1, "--scheme", "equilibrium", "--work", "mine",
+        3, "--rounds", 5, "--scheme", "equilibrium", "--work", "mine",
     )  # fmt: skip
     assert code == 0, err
     assert list((home / "mine").iterdir()) == []

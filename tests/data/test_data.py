@@ -41,6 +41,7 @@ def test_synthetic_is_setup_1() -> None:
     assert x.std(axis=0) == pytest.approx(expected, rel=5 / np.sqrt(2 * len(x)))
 
 
+@pytest.mark.slow
 def test_mnist_is_setup_2(mnist_file: Path) -> None:
     federation = mnist(data=mnist_file)
     assert (federation.num_clients, federation.labels.size) == (40, 14_463)
@@ -215,7 +216,7 @@ def test_other_files_are_not_taken_for_a_data_set(tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     x, y = np.arange(400, dtype=np.uint8).reshape(100, 2, 2), np.arange(100) % 10
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
-    assert sources.load_images("mnist", path).origin == "a file of one's own"
+    assert sources.load_images("mnist", path).origin == "a user-provided file"
     with pytest.raises(InputError, match="is not emnist: labels of y_train must be all of 0 to 25"):
         sources.load_images("emnist", path)
     content = path.read_bytes()

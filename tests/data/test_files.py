@@ -184,12 +184,12 @@ def test_bad_columns_of_parquet(tmp_path: Path) -> None:
     path = tmp_path / "wards.parquet"
     good = pl.DataFrame({"client_id": [1, 1, 2], "label": [0, 1, 0], "x": [1.0, 2.0, 3.0]})
     for column, values, message in (
-        ("x", [[1], [2], [3]], r"column 'x' must hold numbers; got List"),
+        ("x", [[1], [2], [3]], "column 'x' must hold numbers or text; got List"),
         ("x", [1.0, None, 3.0], "column 'x' must hold finite numbers .* got nothing in row 2"),
         ("x", [None] * 3, "column 'x' must hold finite numbers .* got nothing in row 1"),
         ("label", [0, 1, 0.5], "column 'label' must hold whole numbers .* got 0.5 in row 3"),
         ("label", [0, None, 1], "column 'label' must hold whole numbers .* got nothing in row 2"),
-        ("label", [{"a": 1}] * 3, "column 'label' must hold text or whole numbers; got Struct"),
+        ("label", [{"a": 1}] * 3, "column 'label' must hold numbers or text; got Struct"),
         (
             "client_id",
             [1, 2.5, 1],
@@ -250,6 +250,16 @@ def test_bad_npz(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
         read_federation(path)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
+
+
+def test_the_first_row_of_the_test_set_is_named_as_one_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.npz"
+    np.savez(
+        path, features=np.zeros((4, 2)), labels=[0, 1, 0, 1], client_ids=[1, 1, 2, 2],
+        test_features=np.zeros((2, 2)), test_labels=[5, 0],
+    )  # fmt: skip
+    with pytest.raises(InputError, match="got 5 in row 1 of the test set"):
+        read_federation(path)
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

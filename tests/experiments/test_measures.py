@@ -15,14 +15,16 @@ from fedprice.experiments.measures import (
     Estimate,
     Timed,
     on_grid,
+    race_between,
     resample_indices,
+    rounds_that_last,
     shortest_time,
-    time_ratio,
+    smooth,
     time_to,
 )
 from fedprice.experiments.results import spread
 from fedprice.experiments.table import Table, shown
-from fedprice.experiments.verdicts import Claim, Verdict
+from fedprice.experiments.verdicts import Claim, Verdict, ratio_of_spreads
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], FloatArray]
 Measure = Callable[[FloatArray, FloatArray, float], Estimate]
@@ -78,15 +80,72 @@ def test_a_scheme_that_never_gets_there_is_compared_at_its_end() -> None:
     assert found.seeds == {"uniform": 5, "weighted": 5, "equilibrium": 5}
 
 
-def test_both_sides_of_a_ratio_of_times_mirror_each_other() -> None:
+def test_a_race_by_hand() -> None:
+    """Levels that differ by seed: ratio, difference and their jackknife, from the definition."""
     rng = np.random.default_rng(2)
-    fall = np.linspace(2, 1, 101)
-    own, other = (fall + 0.02 * rng.standard_normal((12, 1)) for _ in range(2))
-    settings = {"falling": True, "error": 0.05}
-    one = time_ratio(own, other, 80.0, 100.0, **settings)  # type: ignore[arg-type]
-    back = time_ratio(other, own, 80.0, 100.0, **settings)  # type: ignore[arg-type]
+    fall = np.linspace(2, 1, POINTS)  # over 100 s
+    own, other = rng.normal((0.0, 0.05), 0.02, (12, 2)).T
+    ratio, gap = race(own, other, 0.05, fall)
+    # The other is at its target at 80 s; where it is then, the first one was 100 · gap s before.
+    assert gap.value == pytest.approx((own - other).mean())
+    assert ratio.value == pytest.approx(1 + gap.value / 0.8)
+    half = 2.200985 * (own - other).std(ddof=1) / 12**0.5  # Student, 11 degrees of freedom
+    assert (gap.low, gap.high) == pytest.approx((gap.value - half, gap.value + half))
+    assert ratio.high - ratio.low == pytest.approx(2 * half / 0.8, rel=0.02)
+
+
+def test_both_sides_of_a_race_mirror_each_other() -> None:
+    """Whoever is behind was there later by the factor by which the other one was sooner."""
+    rng = np.random.default_rng(2)
+    own, other = rng.normal((0.0, 0.05), 0.02, (12, 2)).T
+    fall = np.linspace(2, 1, POINTS)
+    first, second = fall + own[:, None], fall + other[:, None]
+
+    def between(one: FloatArray, two: FloatArray, falling: bool = True) -> Estimate:
+        return race_between(one, two, two, 0.8, 100.0, falling=falling, error=0.05)[0]
+
+    ratio, back = between(first, second), between(second, first)
     mirrored = (1 / back.value, 1 / back.high, 1 / back.low)
-    assert (one.value, one.low, one.high) == pytest.approx(mirrored, rel=1e-3)
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx(mirrored, rel=1e-5)
+    # The same as an accuracy, which rises as the loss falls.
+    assert between(-first, -second, falling=False) == ratio
+
+
+def test_one_seed_that_never_arrives_does_not_explode_the_interval() -> None:
+    """A bootstrap's interval did, up to 9,688.2, as some resamples never reached the target."""
+    rng = np.random.default_rng(4)
+    time = np.linspace(0, 1, POINTS)
+    noise = 0.02 * rng.standard_normal((5, 1))
+    others = 0.3 + 0.7 * np.exp(-3 * time) + noise
+    others[2] += 0.03  # this one alone stays above the target
+    own = 0.3 + 0.7 * np.exp(-3.3 * time) + noise
+    assert others[2].min() > others.mean(axis=0)[450]
+    ratio, _ = race_between(own, others, others, 0.9, 100.0, falling=True, error=0.05)
+    assert 0.3 < ratio.low < ratio.value < ratio.high < 3
+
+
+def test_smoothing_keeps_lines_and_what_is_not_known() -> None:
+    line = np.linspace(3, 1, POINTS)
+    noisy = line + np.where(np.arange(POINTS) % 2, 0.1, -0.1)
+    short = line.copy()
+    short[400:] = np.nan
+    smoothed = smooth(np.array([line, noisy, short]))
+    assert smoothed[0] == pytest.approx(line)
+    assert smoothed[1] == pytest.approx(line, abs=0.01)
+    assert smoothed[2, :400] == pytest.approx(line[:400])
+    assert np.isnan(smoothed[2, 400:]).all()
+    # What lies more than half a window before the end does not depend on what comes later.
+    curve = np.cumsum(np.random.default_rng(0).standard_normal(POINTS))
+    cut = np.where(np.arange(POINTS) < 450, curve, np.nan)
+    assert (smooth(cut[None])[0, :425] == smooth(curve[None])[0, :425]).all()
+
+
+def test_as_many_rounds_as_last() -> None:
+    rng = np.random.default_rng(0)
+    seconds, levels = rng.uniform(1, 2, 6), rng.uniform(0.1, 0.5, 6)
+    rounds = rounds_that_last(seconds, 0.1, levels, 300.0)
+    assert shortest_time(seconds, 0.1, [levels], rounds) >= 300.0
+    assert shortest_time(seconds, 0.1, [levels], rounds - 1) < 300.0
 
 
 def test_no_run_is_shorter_than_the_evaluation_time() -> None:
@@ -138,16 +197,23 @@ def spreads(own: FloatArray, other: FloatArray, error: float) -> Estimate:
     return Estimate(found.value - 1, found.low - 1, found.high - 1)
 
 
+def race(
+    own: FloatArray, other: FloatArray, error: float, fall: FloatArray
+) -> tuple[Estimate, Estimate]:
+    """Curves that fall alike, each shifted by its number; the second ones set the target."""
+    grids = fall + own[:, None], fall + other[:, None]
+    return race_between(*grids, grids[1], 0.8, 100.0, falling=True, error=error)
+
+
 def times(own: FloatArray, other: FloatArray, error: float) -> Estimate:
-    fall = np.linspace(60, 0, 21)
-    found = time_ratio(
-        fall + own[:, None], fall + other[:, None], 80.0, 100.0, falling=True, error=error
-    )
+    found, _ = race(own, other, error, np.linspace(60, 0, 21))
     return Estimate(found.value - 1, found.low - 1, found.high - 1)
 
 
 @pytest.mark.parametrize("draw", [skewed, heavy])
-@pytest.mark.parametrize("measure", [final_mean, spreads, times])
+@pytest.mark.parametrize(
+    "measure", [final_mean, spreads, pytest.param(times, marks=pytest.mark.slow)]
+)
 def test_adding_seeds_until_a_verdict_keeps_the_error_rate(draw: Draw, measure: Measure) -> None:
     """Two equal schemes, seeds added up to 200: a verdict in at most 5 % of 400 repetitions.
 
@@ -218,6 +284,66 @@ def test_tables_in_four_forms() -> None:
     assert table.frame().columns == ["a & b", "ours", "ours low", "ours high", "n"]
 
 
+def test_a_wide_table_goes_on_below_on_a_screen() -> None:
+    names = ["a" * 21, "b" * 21, "c" * 21, "d" * 21]
+    rows = [{"scheme": "flat", "budget": b, **dict.fromkeys(names, b)} for b in (1, 2)]
+    printed = str(Table("t", "T", rows))
+    assert max(map(len, printed.splitlines())) <= 80
+    assert [line.split() for line in printed.splitlines()] == [
+        ["scheme", "budget", *names[:2]], ["flat", "1", "1", "1"], ["flat", "2", "2", "2"], [],
+        ["scheme", "budget", *names[2:]], ["flat", "1", "1", "1"], ["flat", "2", "2", "2"],
+    ]  # fmt: skip
+
+
+def test_few_seeds_are_a_plain_number_in_latex() -> None:
+    table = Table("t", "T", [{"loss": Estimate(0.5, np.nan, np.nan)}])
+    assert "\n0.5 \\\\\n" in table.latex()
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "screen"),
+    [
+        (0.963, 0.889, 0.992, "0.963 (0.889 to 0.992)"),  # was 0.963±0.074, beyond 1
+        (0.963, 0.889, 1.037, "0.96±0.07"),
+        (0.5213, 0.5086, 0.534, "0.521±0.013"),
+        (3.0, 1.0, 5.0, "3±2"),
+        (1.0, 0.2, np.inf, "1 (0.2 to ∞)"),
+        (0.5, np.nan, np.nan, "0.5"),
+        (0.5, 0.5, 0.5, "0.5"),
+    ],
+)
+def test_only_symmetric_intervals_are_shown_as_half_widths(
+    value: float, low: float, high: float, screen: str
+) -> None:
+    assert str(Table("t", "T", [{"x": Estimate(value, low, high)}])).splitlines()[1] == screen
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "limit", "shown_as", "latex"),
+    [
+        (0.95, 0.9004, 0.9996, 1.0, "0.95 (0.90 to 0.9996)", "0.95 (0.90, 0.9996)"),
+        (-0.009, -0.018, -0.0001, 0.0, "−0.009 (−0.018 to −0.0001)",
+         "$-$0.009 ($-$0.018, $-$0.0001)"),
+        (-0.009, -0.018, 0.0001, 0.0, "−0.009 (−0.018 to 0.0001)",
+         "$-$0.009 ($-$0.018, 0.0001)"),
+        (0.9451, 0.8953, 0.9949, 1.0, "0.95 (0.90 to 0.99)", "0.95 (0.90, 0.99)"),  # not ± 0.05
+        (0.9, 0.88, 0.92, 1.0, "0.900 (0.880 to 0.920)", r"0.900 $\pm$ 0.020"),
+        (1.00004, 1.00004, 1.00004, 1.0, "1.00004", "1.00004"),
+        (2.0, 1.0004, np.inf, 1.0, "2 (1.0004 to ∞)", r"2 (1.0004, $\infty$)"),
+    ],
+)  # fmt: skip
+def test_the_side_of_the_limit_is_seen(
+    value: float, low: float, high: float, limit: float, shown_as: str, latex: str
+) -> None:
+    """A claim held beside an interval that was rounded onto its limit."""
+    found = Estimate(value, low, high, limit)
+    assert shown(found) == shown_as
+    table = Table("t", "T", [{"x": found}])
+    assert f"\n{latex} \\\\\n" in table.latex()
+    parts = shown_as.rstrip(")").split(" (")
+    assert [text for text, _ in table.cells()[0]][: len(parts)] == parts
+
+
 @pytest.mark.parametrize(
     ("printed", "interval", "words"),
     [
@@ -235,3 +361,49 @@ def test_differences_in_plain_words(
     claim = Claim("Setup 1", "It is faster", printed, Estimate(0.8, *interval), 1.0, below=True)
     assert words in claim.difference
     assert bool(words) == bool(claim.difference)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "scale", "verdict"),
+    [
+        (3.55e-12, 3.55e-12, 3.55e-12, 4000.0, Verdict.EQUAL),
+        (-3.55e-12, -4e-12, 1e-12, 4000.0, Verdict.EQUAL),
+        (3.55e-12, 3.55e-12, 3.55e-12, 1e-5, Verdict.HOLDS),
+        (1e-3, 1e-3, 1e-3, 4000.0, Verdict.HOLDS),
+        (3.55e-12, -1.0, 1.0, 4000.0, Verdict.INCONCLUSIVE),
+        (3.55e-12, np.nan, np.nan, 4000.0, Verdict.INCONCLUSIVE),
+        (1.0, 0.5, 2.0, np.inf, Verdict.HOLDS),
+        (np.nan, np.nan, np.nan, 1.0, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_rounding_errors_are_no_result(
+    value: float, low: float, high: float, scale: float, verdict: Verdict
+) -> None:
+    """A gain of 3.55e-12 held, in green."""
+    found = Estimate(value, low, high).resolved(0.0, scale)
+    assert Claim("", "A gain", "–", found, 0.0, below=False).verdict is verdict
+    if verdict is Verdict.EQUAL:
+        assert shown(found) == "0"
+        assert Table("t", "t", [{"gain": found}]).latex().count("0 ") == 1
+        assert not Claim("", "A gain", "–", found, 0.0, below=False).difference
+
+
+def test_a_race_against_the_same_curves_is_a_tie() -> None:
+    """Where curves rise again, the same curve was ahead of itself."""
+    times = np.linspace(0, 1, POINTS)
+    curves = 2 - times + 0.8 * times**2 + 0.01 * np.arange(6)[:, None]
+    for other in (curves, curves * (1 + 1e-13)):
+        ratio, gap = race_between(curves, other, curves, 0.9, 1.0, falling=True, error=0.05)
+        assert (ratio, gap) == (Estimate(1.0, 1.0, 1.0), Estimate(0.0, 0.0, 0.0))
+    ratio, gap = race_between(
+        curves[:2], curves[:2], curves[:2], 0.9, 1.0, falling=True, error=0.05
+    )
+    assert (ratio.value, gap.value) == (1.0, 0.0)
+    assert np.isnan(ratio.low + gap.high)
+
+
+def test_spreads_of_rounding_errors_are_no_spreads() -> None:
+    exact = 0.3 + 1e-16 * np.arange(6.0)
+    assert spread(exact) == 0
+    assert ratio_of_spreads(exact, exact[::-1]) == 1
+    assert ratio_of_spreads(np.arange(6.0), 2 * np.arange(6.0)) == pytest.approx(0.5)

@@ -22,9 +22,10 @@ from fedprice.errors import InputError
 from fedprice.experiments import cells as cells_module
 from fedprice.experiments.beyond import bound_points, losses_along, rank_correlation
 from fedprice.experiments.cells import SetupSource, compute
-from fedprice.experiments.reproduce import gather, reproduce
-from fedprice.experiments.settings import Settings
-from fedprice.experiments.setup_claims import all_claims
+from fedprice.experiments.reproduce import Reproduction, gather, reproduce
+from fedprice.experiments.settings import PAPER_SCHEMES, Settings
+from fedprice.experiments.setup_claims import RACES, all_claims
+from fedprice.experiments.setup_report import report_of
 from fedprice.experiments.setup_tables import all_tables
 from fedprice.experiments.tables import total_utility, utility_gain
 from fedprice.experiments.verdicts import Verdict
@@ -38,6 +39,8 @@ TINY = Settings(
     pilot_repeats=8, pilot_rounds=(5, 10), bias_seeds=2, level_vectors=6, level_rounds=20,
     population_draws=5, random_prices=20,
 )  # fmt: skip
+# The last words; a worker's traceback used to follow, or a warning about semaphores.
+RESUME = r"stopped; \d+ of \d+ runs of .*\. Run the same command again to resume\.\n\Z"
 OWN = """
 import fedprice as fp
 
@@ -78,7 +81,9 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def whole(place: Path, settings_file: Path) -> Path:
     """A reproduction that nobody interrupted."""
     out = place / "whole"
-    code, printed, err = finish(command("reproduce", "--settings", settings_file, "--out", out))
+    code, printed, err = finish(
+        command("study", "paper", "--settings", settings_file, "--out", out)
+    )
     assert code == 0, err
     assert printed.rstrip().endswith("report.html")
     return out
@@ -107,17 +112,18 @@ def test_everything_is_there(whole: Path) -> None:
     assert page.count("](figures/") == len(figures) / 3
     assert Settings.read(whole / "settings.toml") == TINY
     results = pl.read_parquet(whole / "results.parquet")
-    assert set(results["run"]) >= {"equilibrium", "weighted", "uniform", "difference", "full"}
+    assert set(results["run"]) >= {"equilibrium", "weighted", "uniform", "memory", "full"}
     assert not list((whole / "cells").glob(".*"))
 
 
+@pytest.mark.slow
 def test_killed_at_random_and_resumed_it_is_the_same(
     whole: Path, place: Path, settings_file: Path
 ) -> None:
     """SIGKILL to the command once some cells are stored; then the same command again."""
     out = place / "killed"
     enough = np.random.default_rng(3).integers(3, 20)
-    process = command("reproduce", "--settings", settings_file, "--out", out, "--workers", 2)
+    process = command("study", "paper", "--settings", settings_file, "--out", out, "--workers", 2)
     deadline = time.monotonic() + 240
     while len(list(out.glob("cells/setup1*.npz"))) < enough and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
@@ -128,7 +134,7 @@ def test_killed_at_random_and_resumed_it_is_the_same(
     wait_until(lambda: not processes_of(group))  # the workers follow their parent
     assert not (out / "report.html").exists()
     before = {path: path.stat().st_mtime_ns for path in out.glob("cells/*.npz")}
-    code, _, err = finish(command("reproduce", "--settings", settings_file, "--out", out))
+    code, _, err = finish(command("study", "paper", "--settings", settings_file, "--out", out))
     assert code == 0, err
     after = {path: path.stat().st_mtime_ns for path in before}
     assert after == before  # nothing was computed twice
@@ -163,14 +169,32 @@ def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
 
 def test_ctrl_c_says_how_to_go_on(place: Path, settings_file: Path) -> None:
     out = place / "stopped"
-    process = command("reproduce", "--settings", settings_file, "--out", out)
-    wait_until(lambda: len(list(out.glob("cells/setup1*.npz"))) > 2, 240)
+    process = command("study", "paper", "--settings", settings_file, "--out", out)
+    wait_until(lambda: len(list(out.glob("cells/setup1*.npz"))) > 3, 240)  # and a run
     os.killpg(process.pid, signal.SIGINT)
     code, _, err = finish(process)
     assert code == 130
-    assert re.search(r"stopped; \d+ of \d+ runs .* Run the same command again to resume", err)
-    assert "Traceback" not in err
+    assert re.search(RESUME, err), err
     wait_until(lambda: not processes_of(process.pid))
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_workers_start_shows_no_traceback(place: Path, settings_file: Path) -> None:
+    """They ignored it only once all that they import was there."""
+    process = command("study", "paper", "--settings", settings_file, "--out", place / "at once")
+    wait_until(lambda: any(map(is_worker, processes_of(process.pid))), 240)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    assert code == 130
+    assert re.search(RESUME, err), err
+    wait_until(lambda: not processes_of(process.pid))
+
+
+def is_worker(process: int) -> bool:
+    try:
+        return b"spawn_main" in Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def test_broken_and_foreign_cells_are_named_and_computed_anew(whole: Path, place: Path) -> None:
@@ -183,11 +207,11 @@ def test_broken_and_foreign_cells_are_named_and_computed_anew(whole: Path, place
     flipped = bytearray(cells[2].read_bytes())
     flipped[len(flipped) // 2] ^= 1
     cells[2].write_bytes(flipped)
-    with pytest.raises(InputError, match=r"lacks 3 of \d+ results .* Run: fedprice reproduce"):
+    with pytest.raises(InputError, match=r"lacks 3 of \d+ results .* Run: fedprice study paper"):
         gather(out)
     calibration = next((out / "cells").glob("*calibration*"))
     calibration.rename(out / "elsewhere")
-    with pytest.raises(InputError, match=r"lacks the calibration of setup1\. Run: fedprice repro"):
+    with pytest.raises(InputError, match=r"lacks the calibration of setup1\. Run: fedprice study"):
         gather(out)
     (out / "elsewhere").rename(calibration)
     told: list[str] = []
@@ -235,26 +259,27 @@ def test_seeds_are_added_only_where_a_verdict_is_open(whole: Path, place: Path) 
     ]
 
 
+@pytest.mark.slow
 def test_own_scheme_in_tables_and_figures(run: Run, place: Path, settings_file: Path) -> None:
     own = place / "own.py"
     own.write_text(OWN, encoding="utf-8")
     out = place / "changed"
     code, printed, _ = run(
-        "reproduce", "--settings", settings_file, "--out", out, "--seeds", 6, "--most-seeds", 6,
-        "--scheme", f"{own}:mine", "--workers", 1,
+        "study", "paper", "--settings", settings_file, "--out", out, "--seeds", 6,
+        "--most-seeds", 6, "--scheme", f"{own}:mine", "--workers", 1,
     )  # fmt: skip
     assert code == 0
     assert "report.html" in printed
     assert "mine" in (out / "tables" / "table-ii.md").read_text(encoding="utf-8")
     assert "mine" in (out / "figures" / "fig-4-setup1.svg").read_text(encoding="utf-8")
-    code, printed, _ = run("report", out)
-    assert code == 0
     for text, message in (
         (f"{own}:other", "own.py has no function 'other'"),
         ("nowhere.py:mine", "no Python file "),
         ("unifrm", "Did you mean 'uniform'"),
     ):
-        code, _, err = run("reproduce", "--settings", settings_file, "--out", out, "--scheme", text)
+        code, _, err = run(
+            "study", "paper", "--settings", settings_file, "--out", out, "--scheme", text
+        )
         assert code == 2
         assert message in err
 
@@ -277,13 +302,25 @@ def test_bad_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("seds = 3\n", encoding="utf-8")
     cases: list[tuple[tuple[object, ...], str]] = [
-        (("reproduce", "setup4"), "there is no setup 'setup4'"),
-        (("reproduce", "setup2", "--out", tmp_path / "o"), "Run: fedprice data get mnist"),
-        (("reproduce", "--settings", wrong), "Did you mean 'seeds'"),
-        (("reproduce", "--workers", "many"), "`--workers` must be a whole number"),
-        (("reproduce", "--quick", "--settings", wrong), "give either --quick or --settings"),
-        (("reproduce", "setup1", "--out", wrong), "cannot make the directory"),
-        (("report", tmp_path / "none"), "has no reproduction"),
+        (("study", "setup4"), "there is no setup 'setup4'"),
+        (("study", "setup2", "--out", tmp_path / "o"), "Run: fedprice data get mnist"),
+        (("study", "paper", "--settings", wrong), "Did you mean 'seeds'"),
+        (("study", "paper", "--workers", "many"), "`--workers` must be a whole number"),
+        (
+            ("study", "paper", "--quick", "--settings", wrong),
+            "--quick cannot be combined with --settings",
+        ),
+        (("study", "setup1", "--out", wrong), "cannot make the directory"),
+        (("study", "paper", "setup1"), "paper stands for all setups; leave it out, or setup1."),
+        (("study", "setup1", "digits"), "there is no setup 'digits'"),
+        (
+            ("study", "setup1", "--budget", 3),
+            "--budget applies only to data, a task or an app of your own",
+        ),
+        (
+            ("study", "setup1", "--max-weight", 3),
+            "--max-weight applies only to data, a task or an app of",
+        ),
     ]
     for arguments, message in cases:
         code, _, err = run(*arguments)
@@ -312,6 +349,7 @@ def test_bad_settings(tmp_path: Path, text: str, message: str) -> None:
         Settings.read(path)
 
 
+@pytest.mark.slow
 def test_no_space_loses_nothing(whole: Path, place: Path) -> None:
     """Files may not grow beyond 4,500 bytes: no more cell can be stored, and those there stay."""
     out = place / "full"
@@ -324,7 +362,7 @@ def test_no_space_loses_nothing(whole: Path, place: Path) -> None:
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4500, 4500)); "
     program = limit + "from fedprice.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", program, "reproduce", "--settings", whole / "settings.toml",
+        [sys.executable, "-c", program, "study", "paper", "--settings", whole / "settings.toml",
          "--out", out, "--workers", "1"],
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
@@ -334,19 +372,24 @@ def test_no_space_loses_nothing(whole: Path, place: Path) -> None:
     assert {p: c for p, c in after.items() if p.name != "run.json"} == {
         p: c for p, c in before.items() if p.name != "run.json"
     }
-    code, _, err = finish(command("reproduce", "--settings", whole / "settings.toml", "--out", out))
+    code, _, err = finish(
+        command("study", "paper", "--settings", whole / "settings.toml", "--out", out)
+    )
     assert code == 0, err
     assert steady(out / "report.html") == steady(whole / "report.html")
 
 
+@pytest.mark.slow
 def test_a_failed_call_leaves_a_reproduction_as_it_was(run: Run, whole: Path, place: Path) -> None:
     out = place / "kept"
     shutil.copytree(whole, out)
-    code, _, err = run("reproduce", "setup1", "--out", out, "--scheme", "nowhere.py:x")
+    code, _, err = run("study", "setup1", "--out", out, "--scheme", "nowhere.py:x")
     assert code == 2
     assert "no Python file" in err
     assert Settings.read(out / "settings.toml") == TINY
-    assert run("report", out)[0] == 0
+    settings = out / "settings.toml"
+    code, _, err = run("study", "paper", "--settings", settings, "--out", out)
+    assert (code, "Nothing was left to train" in err) == (0, True)
 
 
 @pytest.mark.parametrize("name", ["uniform", "subset", "mine"])
@@ -383,7 +426,7 @@ def test_fingerprints_change_with_all_that_matters(
     ]
     prints = {cell.fingerprint(), *(other.fingerprint() for other in changed)}
     assert len(prints) == 6
-    monkeypatch.setattr(cells_module, "engine_version", lambda: "another")
+    monkeypatch.setattr(cells_module, "code_version", lambda: "another")
     assert cell.fingerprint() not in prints
     monkeypatch.undo()
     clock = cell.settings["clock"]
@@ -484,6 +527,56 @@ def test_the_report_in_a_browser(browser: object, whole: Path, width: int, schem
     context.close()
 
 
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Reproduction]:
+    folder = tmp_path_factory.mktemp("short")
+    return folder, reproduce(replace(TINY, scope="times"), folder, workers=1)
+
+
+def test_a_quick_runs_figures_are_those_of_the_whole_bit_for_bit(
+    short: tuple[Path, Reproduction], whole: Path
+) -> None:
+    in_full = gather(whole).results
+    claims = all_claims(short[1].results)
+    assert claims == all_claims(in_full)[: len(claims)]
+    assert [claim.text.split()[4:8] for claim in claims] == [
+        ["target", what, "sooner", "than"] for what, _ in RACES
+    ]
+    (ours,), (theirs,) = short[1].results, in_full
+    for what in ("loss", "accuracy"):
+        known = theirs.timed(what).times
+        assert ours.timed(what).times == {name: known[name] for name in PAPER_SCHEMES}
+    rounds = {name: len(curves[0].joined) for name, curves in ours.curves.items()}
+    assert set(rounds) == set(PAPER_SCHEMES)
+    assert rounds["uniform"] < TINY.rounds  # it is needed only as far as it sets the targets
+    for name, curves in ours.curves.items():
+        for own, longer in zip(curves, theirs.curves[name], strict=True):
+            assert own.loss.tolist() == longer.loss[: own.loss.size].tolist()
+
+
+def test_a_quick_runs_screen_the_report_and_a_second_call(
+    short: tuple[Path, Reproduction], run: Run, tmp_path: Path
+) -> None:
+    folder, found = short
+    settings = tmp_path / "settings.toml"
+    settings.write_text(found.settings.to_toml(), encoding="utf-8")
+    code, out, err = run("study", "paper", "--settings", settings, "--out", folder)
+    assert code == 0, err
+    assert "Nothing was left to train: all runs are stored, and only the report" in err
+    assert "To look around: fedprice serve --results" in err
+    assert out.splitlines()[-1] == str(folder / "report.html")
+    assert len(re.findall("holds|fails|inconclusive", out)) == len(RACES)
+    paid = out[: out.index("divided by that of other prices")].splitlines()
+    assert len([line for line in paid if re.match(r" (\d|all 8)", line)]) == 5
+    spends = re.search(r"^ all 8 .*?([\d.]+) +([\d.]+) +([\d.]+) *$", out, flags=re.MULTILINE)
+    assert spends is not None
+    assert spends.groups() == ("200.00",) * 3
+    written = report_of(found)
+    assert "`fedprice study setup1` examines the other claims" in written.paragraphs[2]
+    assert {table.key for table in written.tables} >= {"table-ii", "table-iii"}
+    assert "minus scheme's then" in (folder / "tables" / "table-ii.md").read_text("utf-8")
+
+
 @pytest.mark.slow
 def test_ray_gives_the_same(whole: Path, place: Path) -> None:
     """A local Ray on loopback computes two missing cells as the processes did."""
@@ -495,7 +588,7 @@ def test_ray_gives_the_same(whole: Path, place: Path) -> None:
     for cell in cells:
         cell.unlink()
     settings = whole / "settings.toml"
-    process = command("reproduce", "--settings", settings, "--out", out, "--workers", "ray")
+    process = command("study", "paper", "--settings", settings, "--out", out, "--workers", "ray")
     code, _, err = finish(process)
     assert code == 0, err
     assert [stored(cell) for cell in cells] == kept

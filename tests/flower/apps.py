@@ -43,7 +43,7 @@ def client_of(context: Context) -> Client:
         grad_norm=float(clients.norm[n]),
         cost=float(clients.cost[n]),
         value=float(clients.value[n]),
-        most_payment=1e6,
+        least_profit=-1e6,
         server=simulation_key("server").public,
         reveals=True,
     )

@@ -23,7 +23,7 @@ from fedprice.flower import Client, InProcessGrid, PostedTariffs
 from fedprice.market.bargain import Bargain
 from fedprice.market.ledger import Ledger
 from fedprice.market.run import MarketRun
-from fedprice.verify import VerificationError, check_entries, read_receipts
+from fedprice.verify import VerificationError, check_entries, due, read_receipts
 from tests.flower.apps import client_app, client_of, initial, strategy
 from trials.markets import NAMES, ROUNDS
 
@@ -119,10 +119,14 @@ def judge(folder: Path) -> list[str]:
         wrong.append(f"{run.done} rounds with {sorted(run.clients)}, settled: {run.settled}")
     if run.attempts != 1:
         wrong.append(f"{run.attempts} sets of offers")
-    if paid != {name: own.payment for name, own in run.clients.items()}:
-        wrong.append(f"paid {paid}")
-    if sum(paid.values()) > run.budget or ledger.balance("escrow:run"):
-        wrong.append("more than the budget, or the rest did not come back")
+    earned = {
+        name: due(client.payment, client.level, ROUNDS, client.joined)
+        for name, client in run.clients.items()
+    }
+    if paid != earned or any(client.heads != client.joined for client in run.clients.values()):
+        wrong.append(f"paid {paid} of {earned}")
+    if ledger.balance("escrow:run"):
+        wrong.append("the rest did not come back")
     for n in range(len(NAMES)):
         try:
             check_entries(entries, receipts=read_receipts(folder / f"{n}.receipts"))

@@ -69,7 +69,7 @@ def client(context):
     name = str(context.node_config["partition-id"] + 1)
     return Client(
         name=name, key=simulation_key("client " + name), samples=5, cost=1.0, value=0.1,
-        grad_norm=1.0, reveals=True, most_payment=10.0,
+        grad_norm=1.0, reveals=True, least_profit=-10.0,
     )
 
 

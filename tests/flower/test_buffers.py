@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from fedprice.errors import InputError
@@ -76,7 +76,7 @@ def app_of(seen: Seen, fit: Fit) -> ClientApp:
 
 
 def run(
-    rounds: int = 5, fit: Fit = trained, **changes: object
+    rounds: int = 5, fit: Fit = trained, first_only: bool = False, **changes: object
 ) -> tuple[list[np.ndarray], Ledger, Seen]:
     ledger, seen = Ledger("sqlite://", identity="0" * 64), Seen()
     settings: dict[str, object] = {
@@ -89,6 +89,11 @@ def run(
     }
     strategy = PricedParticipation(ledger, "run", **(settings | changes))  # type: ignore[arg-type]
     grid = InProcessGrid(app_of(seen, fit), COUNT)
+    if first_only:
+        arrays = strategy.agree(grid, to_record(NAMES, model()), rounds)
+        sent = strategy.configure_train(1, arrays, ConfigRecord(), grid)
+        arrays, _ = strategy.aggregate_train(1, grid.send_and_receive(sent))
+        return arrays_of(arrays), ledger, seen
     result = strategy.start(grid, to_record(NAMES, model()), num_rounds=rounds)
     return arrays_of(result.arrays), ledger, seen
 
@@ -100,7 +105,7 @@ def weights(ledger: Ledger) -> dict[int, float]:
 
 
 def test_buffers_are_averaged_over_whoever_joined() -> None:
-    found, ledger, _ = run(rounds=1)
+    found, ledger, _ = run(first_only=True)
     joined = weights(ledger)
     assert 1 < len(joined) < COUNT
     total = sum(joined.values())
@@ -175,7 +180,7 @@ def test_a_negative_variance_is_refused() -> None:
 
 
 def test_which_arrays_are_buffers_can_be_said() -> None:
-    found, ledger, _ = run(rounds=1, buffers=["bn.running_mean"])
+    found, ledger, _ = run(first_only=True, buffers=["bn.running_mean"])
     joined = weights(ledger)
     total = sum(joined.values())
     assert abs(total - 1) > 0.05

@@ -17,7 +17,13 @@ from fedprice.errors import FedpriceError, InputError
 from fedprice.flower import Client, InProcessGrid, Limits, Periods, PostedPrice
 from fedprice.flower.deals import Deals
 from fedprice.flower.evidence import Evidence, Head, kept_evidence
-from fedprice.flower.wire import market_record, signed_fields, signed_of, to_record
+from fedprice.flower.wire import (
+    hash_of_record,
+    market_record,
+    signed_fields,
+    signed_of,
+    to_record,
+)
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain
 from fedprice.market.canonical import canonical_bytes
@@ -27,6 +33,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.messages import ModelSchema, Signed, SigningKey
 from fedprice.market.offers import (
     FOREVER,
+    Call,
     Conditions,
     Offer,
     Opening,
@@ -44,6 +51,7 @@ from fedprice.verify import (
     chained_hash,
     check_entries,
     check_export,
+    entry_digest,
     head_text,
     main,
     read_receipts,
@@ -254,8 +262,8 @@ def test_a_client_declines_an_offer_at_a_loss() -> None:
     reply = ask(
         grid, "offer", under, offered(under, tariff=((1 << 31, 1000),), level_floor=1 << 30)
     )
-    assert "it declines: at the least level of 0.2500" in reason(reply)
-    commitment(ask(grid, "offer", under, offered(under, tariff=((1 << 31, 1000),))))
+    assert "it declines: at level 0.25 the whole run would earn it -" in reason(reply)
+    commitment(ask(grid, "offer", under, offered(under, tariff=((1 << 31, 1_000_000),))))
 
 
 def test_a_client_that_values_the_model_signs_away_its_whole_balance() -> None:
@@ -263,21 +271,25 @@ def test_a_client_that_values_the_model_signs_away_its_whole_balance() -> None:
 
     def app(**own: Any) -> ClientApp:
         return client_app(
-            client=lambda context: Client(**vars(client_of(context)) | {"value": 5.0} | own)
+            client=lambda context: Client(
+                **vars(client_of(context)) | {"value": 5.0, "least_profit": 0.0} | own
+            )
         )
 
     under = conditions("run")
     dear = offered(under, tariff=((1 << 31, -10_000_000),), level_floor=1 << 31, impact="0.000001")
     for own, why in (
-        ({"most_payment": 0.0}, "it would pay 5.000000 for the whole run; at most it pays 0.0"),
-        ({"most_payment": 4.9}, "at most it pays 4.9"),
-        ({"most_payment": 5.0, "rounds": 10}, "its cost is for 10 rounds, the run has 9"),
+        ({}, "would earn it -5.750000 in money, payment minus cost; it takes at least 0.0"),
+        ({"least_profit": -5.7}, "it takes at least -5.7"),
+        ({"least_profit": -5.8, "rounds": 10}, "its cost is for 10 rounds, the run has 9"),
     ):
         assert why in reason(ask(InProcessGrid(app(**own), 4), "offer", under, dear))
-    willing = app(most_payment=5.0, rounds=9)
+    willing = app(least_profit=-5.8, rounds=9)
     commitment(ask(InProcessGrid(willing, 4), "offer", under, dear))
     useless = offered(under, tariff=((1 << 31, -10_000_000),), level_floor=1 << 31, impact="0.0")
-    assert "costs it more" in reason(ask(InProcessGrid(willing, 4), "offer", under, useless))
+    assert "it takes at least 0.0" in reason(
+        ask(InProcessGrid(willing, 4), "offer", under, useless)
+    )
 
 
 def calls(grid: InProcessGrid, ledger: Ledger, rounds: int = 0) -> tuple[Any, list[Message]]:
@@ -293,12 +305,19 @@ def calls(grid: InProcessGrid, ledger: Ledger, rounds: int = 0) -> tuple[Any, li
 INVALID = "signature is not valid"
 
 
-def sent_again(grid: InProcessGrid, call: Message, **changes: Any) -> Message:
+def sent_again(grid: InProcessGrid, call: Message, /, **changes: Any) -> Message:
     content = RecordDict(dict(call.content))
     record = dict(call.content.config_records["fedprice"]) | changes
     content["fedprice"] = ConfigRecord(record)
     (reply,) = grid.send_and_receive([Message(content, call.metadata.dst_node_id, "train")])
     return reply
+
+
+def resigned(call: Message, **changes: Any) -> dict[str, Any]:
+    """The call in a message, changed and signed by the server."""
+    signed = signed_of(dict(call.content.config_records["fedprice"]), "call")
+    changed: Call = replace(signed.open(Call, SERVER.public), **changes)
+    return signed_fields("call", SERVER.sign(changed))
 
 
 def forged(name: str, signed: Signed, **parts: bytes) -> dict[str, Any]:
@@ -337,7 +356,7 @@ def test_a_rewritten_ledger_is_evidence(tmp_path: Path) -> None:
     last = ledger.head()
     assert not sent_again(grid, call).has_error()
     for fields, why in (
-        (head(last.number, ZERO), "written anew"),
+        (head(last.number, ZERO), "was rewritten"),
         (head(last.number + 1, ZERO, SigningKey(bytes([9]) * 32)), "another key"),
         (head(last.number + 1, ZERO, ledger=OTHER), "another ledger"),
         (forged("head", signed_of(head(last.number, ZERO), "head"), signature=bytes(64)), INVALID),
@@ -345,7 +364,9 @@ def test_a_rewritten_ledger_is_evidence(tmp_path: Path) -> None:
     ):
         assert why in reason(sent_again(grid, call, **fields))
     older = head(last.number - 1, ledger.books.hashes[-2])  # of another run at the same time
-    assert not sent_again(grid, call, **older).has_error()
+    assert "another model or head" in reason(sent_again(grid, call, **older))
+    asked = resigned(call, number=last.number - 1)
+    assert not sent_again(grid, call, **older, **asked).has_error()
     path = tmp_path / "market.jsonl"
     export(ledger, path, date=datetime.date(2026, 1, 2))
     with pytest.raises(VerificationError, match=f"entry {last.number} with the hash {ZERO}"):
@@ -360,7 +381,9 @@ def test_the_server_asks_for_a_round_twice_with_two_models() -> None:
     assert not sent_again(grid, call).has_error()
     same = call.content["arrays"]
     call.content["arrays"] = to_record(["weights"], [np.ones((10, 61), np.float32)])
-    assert "with another model before" in reason(sent_again(grid, call))
+    assert "names another model" in reason(sent_again(grid, call))
+    other = resigned(call, model=hash_of_record(call.content.array_records["arrays"]))
+    assert "twice with different models" in reason(sent_again(grid, call, **other))
     call.content["arrays"] = same
     assert not sent_again(grid, call).has_error()
 
@@ -396,12 +419,11 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def sometimes(message: Message, context: Context) -> Message:
-    """Train, but bob's third update is too large."""
+    """Train, but bob's updates of rounds 2 to 4 are none."""
     reply = train(message, context)
-    round_ = message.content.config_records["config"]["server-round"]
-    if context.node_config["partition-id"] == 2 and round_ == 3:
-        array = reply.content.array_records["arrays"]["weights"].numpy()
-        reply.content["arrays"] = to_record(["weights"], [array * np.float32(1000)])
+    round_ = int(str(message.content.config_records["config"]["server-round"]))
+    if context.node_config["partition-id"] == 2 and 2 <= round_ <= 4:
+        reply.content["arrays"] = to_record(["weights"], [np.zeros((10, 61), np.float32)])
     return reply
 
 
@@ -424,9 +446,9 @@ def test_receipts_kept_by_a_real_client_verify_against_the_export(
         kinds = [m["kind"] for m in messages]
         assert (kinds.count("Commitment"), kinds.count("Roster")) == (2, 2)
         assert file.stat().st_mode & 0o777 == 0o600
-    (refused,) = (m for m in kept(folder, BOB) if m["kind"] == "Receipt" and m["refused"])
-    assert refused["round"] == 2
-    assert "above the cap" in refused["refused"]
+    refused, *_ = (m for m in kept(folder, BOB) if m["kind"] == "Receipt" and m["refused"])
+    assert 1 <= refused["round"] <= 3
+    assert "it changes nothing" in refused["refused"]
 
 
 def rewritten(entries: list[dict[str, Any]], change: Callable[[Any], None]) -> Iterator[Any]:
@@ -439,7 +461,7 @@ def rewritten(entries: list[dict[str, Any]], change: Callable[[Any], None]) -> I
         enter()
         posted = [list(line) for line in lines]
         texts = [canonical_bytes(part).decode() for part in (content, posted)]
-        previous = chained_hash(previous, number, *texts)
+        previous = chained_hash(previous, number, entry_digest(*texts))
         books.hashes.append(previous)
         signature = ""
         if books.server:
@@ -577,7 +599,7 @@ def test_unwilling_payers_one_after_the_other_do_not_stop_the_run(
 
     deals = Deals(
         grid, ours.exchange, ours.presence, Bargain(ledger, SERVER, "run"), propose=propose,
-        held=lambda _: 2_000_000, lifetime=900.0, fund=True,
+        held=lambda _: 2_000_000, rounds=7, lifetime=900.0, fund=True,
     )  # fmt: skip
     agreement = deals.agree("run", None)
     assert list(agreement.deals) == ["alice"]
@@ -587,7 +609,7 @@ def test_unwilling_payers_one_after_the_other_do_not_stop_the_run(
 def test_a_payer_without_money_does_not_stop_the_run() -> None:
     ledger = new_ledger()
     ledger.use_key(SERVER)
-    ledger.deposit("treasury", 4_000_000, "budget")
+    ledger.deposit("treasury", 8_000_000, "budget")
     strategy(ledger, fund=False).start(InProcessGrid(client_app(), 4), initial(), num_rounds=ROUNDS)
     assert set(ledger.verify().runs["run"].clients) == set(NAMES[:3])
 
@@ -736,9 +758,10 @@ def test_a_run_that_is_over_leaves_no_offer_open() -> None:
     """Nor with clients that never drew heads: another run may begin at once."""
     ledger, grid = new_ledger(), InProcessGrid(client_app(), 4)
     for number in range(3):
-        ours = strategy(ledger, pricing=PostedPrice(8.0, 0.75, level_cap=0.2))
+        pricing, periods = PostedPrice(8.0, 0.75, level_cap=0.25), Periods(every=1)
+        ours = strategy(ledger, pricing=pricing, periods=periods)
         ours.run = f"run-{number}"
-        ours.start(grid, initial(), num_rounds=1)
+        ours.start(grid, initial(), num_rounds=4)
         assert set(ledger.verify().runs[ours.run].clients) == set(NAMES)
     heads = [one.heads for run in ledger.verify().runs.values() for one in run.clients.values()]
     assert 0 in heads
@@ -747,7 +770,7 @@ def test_a_run_that_is_over_leaves_no_offer_open() -> None:
 def test_receipts_are_rebuilt_from_the_ledger() -> None:
     """A restarted server hands out the receipts that the one before it owed."""
     ledger, grid = new_ledger(), InProcessGrid(client_app(sometimes), 4)
-    first, _ = calls(grid, ledger, rounds=3)  # bob's third update is refused
+    first, _ = calls(grid, ledger, rounds=3)  # bob's last update is refused
     second, _ = calls(InProcessGrid(client_app(sometimes), 4), ledger)
     assert first.receipts.last == second.receipts.last
     assert set(first.receipts.last) >= {BOB}

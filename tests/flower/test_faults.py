@@ -144,7 +144,7 @@ def test_ctrl_c_takes_everything_down(tmp_path: Path, running: bool) -> None:
     os.kill(process.pid, signal.SIGINT)
     code = process.wait(timeout=120)
     assert code == 130, said.read_text()
-    assert "stopped; all processes are down" in said.read_text()
+    assert "stopped; all processes have ended" in said.read_text()
     time.sleep(1)
     left = [
         path

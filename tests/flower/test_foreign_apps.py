@@ -25,6 +25,7 @@ def test_the_patch_is_short(app: ForeignApp) -> None:
     assert app.lines_added <= PATCH_LIMIT
 
 
+@pytest.mark.first_case
 @each_app
 def test_a_patched_app_learns_as_with_fedavg(app: ForeignApp, tmp_path: Path) -> None:
     if app.needs:

@@ -50,12 +50,14 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_client_is_what_its_directory_says(folder: Path) -> None:
     (folder / "client.toml").write_text(
-        "cost = 12.5\nvalue = 3\ncost_exponent = 1.5\nmost_payment = 4.0\nrounds = 20\n"
+        "cost = 12.5\nvalue = 3\ncost_exponent = 1.5\nleast_profit = -4.0\nrounds = 20\n"
+        "largest_level = 0.5\nlargest_loss = 7\n"
         'reveals = true\nreceipts = "kept.jsonl"\n'
     )
     own = client_here(samples=40)(node(keys=str(folder)))
     assert (own.name, own.samples, own.cost, own.value, own.rounds) == ("7", 40, 12.5, 3, 20)
-    assert (own.cost_exponent, own.most_payment, own.reveals) == (1.5, 4.0, True)
+    assert (own.cost_exponent, own.least_profit, own.reveals) == (1.5, -4.0, True)
+    assert (own.largest_level, own.largest_loss) == (0.5, 7)
     assert own.receipts == folder / "kept.jsonl"
     assert own.server is not None
     assert own.server.hex() == (folder / "server.pub").read_text().strip()
@@ -65,7 +67,8 @@ def test_a_client_is_what_its_directory_says(folder: Path) -> None:
 
 def test_a_client_without_more_than_a_cost_reveals_and_pays_nothing(folder: Path) -> None:
     own = client_here(samples=40)(node(keys=str(folder)))
-    assert (own.value, own.most_payment, own.reveals, own.receipts) == (0, 0, False, None)
+    assert (own.value, own.least_profit, own.reveals) == (0, 0, False)
+    assert own.receipts == folder / "client-7.receipts"  # beside its key
 
 
 def test_a_name_chooses_among_several_keys(tmp_path: Path) -> None:
@@ -87,7 +90,15 @@ def test_a_name_chooses_among_several_keys(tmp_path: Path) -> None:
         ("cost = true", r"`cost` must be a number above 0, at most 1e\+12; got True\."),
         ("cost = 1\nvalue = -1", r"`value` must be a number from 0 to 1e\+12; got -1\."),
         ("cost = 1\ncost_exponent = 1", r"`cost_exponent` must be a number above 1.*; got 1\."),
-        ("cost = 1\nmost_payment = -1", r"`most_payment` must be a number, at least 0; got -1\."),
+        (
+            "cost = 1\nleast_profit = nan",
+            r"`least_profit` must be a number, at most 1e\+12; got nan",
+        ),
+        (
+            "cost = 1\nlargest_level = 0",
+            r"`largest_level` must be a number above 0, at most 1; got",
+        ),
+        ("cost = 1\nlargest_loss = -1", r"`largest_loss` must be a number, at least 0; got -1\."),
         ("cost = 1\nrounds = 2.0", r"`rounds` must be a whole number above 0; got 2\.0\."),
         ("cost = 1\nreveals = 1", r"`reveals` must be true or false; got 1\."),
         ("cost = 1\nname = 7", r"`name` must be text in quotes; got 7\."),
@@ -138,12 +149,12 @@ def test_a_simulation_makes_up_its_costs_and_says_so(
     assert 1.6 < np.mean(costs) < 2.4
     assert client(simulated(5, mean_cost=2.0)).cost == costs[5]
     assert client(simulated(5, mean_cost=2.0, seed=1)).cost != costs[5]
-    assert caplog.text.count("costs are made up: exponential with a mean of 2 ") == 1
+    assert caplog.text.count("costs are invented: exponential with a mean of 2 ") == 1
     own = client(simulated(5))
     assert (own.name, own.value) == ("6", 0.0)
     assert own.key.public == simulation_key("client 6").public
     assert own.reveals
-    assert own.most_payment == math.inf
+    assert own.least_profit == -math.inf
 
 
 def test_a_simulation_takes_its_costs_from_a_table(tmp_path: Path) -> None:
@@ -301,7 +312,7 @@ def test_clients_with_keys_of_their_own_are_paid_from_the_treasury(tmp_path: Pat
     strategy = PricedParticipation.of(node(settings), PostedPrice(budget=6))
     with pytest.raises(InputError, match=r"needs 6\.000000 in the treasury"):
         strategy.start(grid, ArrayRecord([np.zeros(2)]), num_rounds=2)
-    strategy.ledger.deposit("treasury", 6_000_000, "grant")
+    strategy.ledger.deposit("treasury", 9_000_000, "grant")
     strategy.start(grid, ArrayRecord([np.zeros(2)]), num_rounds=2)
     balances = strategy.ledger.balances()
     assert [balances[f"client:{name}"] for name in names] == [2_000_000] * 3

@@ -19,6 +19,8 @@ def test_keys_are_private_whatever_the_umask(tmp_path: Path, umask: int) -> None
             assert (tmp_path / name).stat().st_mode & 0o777 == 0o700
             for path in (tmp_path / name).glob("*.key"):
                 assert path.stat().st_mode & 0o777 == 0o600
+            for path in (tmp_path / name).glob("*.pub"):
+                assert path.stat().st_mode & 0o777 == 0o644, "others read it, and cannot replace it"
     finally:
         os.umask(before)
 

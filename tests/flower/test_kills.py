@@ -13,7 +13,7 @@ from tests.flower.kills import STEPS
 @pytest.mark.parametrize(
     "form",
     [
-        "in turn, briefly",
+        pytest.param("in turn, briefly", marks=pytest.mark.slow),
         pytest.param("in turn", marks=pytest.mark.slow),
         pytest.param("blocks", marks=pytest.mark.slow),
     ],

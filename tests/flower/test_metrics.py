@@ -8,7 +8,14 @@ import pytest
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from fedprice.errors import InputError, UndeliveredError
-from fedprice.flower import Client, InProcessGrid, Limits, Periods, PostedPrice
+from fedprice.flower import (
+    Client,
+    FullInformation,
+    InProcessGrid,
+    Limits,
+    Periods,
+    PostedPrice,
+)
 from fedprice.market.ledger import Ledger
 from tests.flower import apps
 from tests.flower.apps import TASK, client_app, client_of, initial, train
@@ -182,8 +189,9 @@ def test_silence_in_a_later_period_settles_nothing() -> None:
 @pytest.mark.parametrize("rounds", [3, ROUNDS])
 def test_nobody_delivers_in_a_warm_up_nor_after_it(rounds: int) -> None:
     ledger = new_ledger()
+    pricing = FullInformation(budget=40.0, alpha=0.75, max_weight=math.inf)  # one round of each
     with pytest.raises(UndeliveredError, match="was stopped and settled after round"):
-        start(ledger, failing, rounds=rounds, periods=Periods(warm_up=1))
+        start(ledger, failing, rounds=rounds, periods=Periods(warm_up=1), pricing=pricing)
     assert ledger.is_settled("run#2")
     ledger.verify()
 

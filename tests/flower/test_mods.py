@@ -12,10 +12,11 @@ from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_m
 from flwr.serverapp import strategy as flower
 from flwr.supercore.differential_privacy import compute_clip_model_update
 
-from fedprice.errors import InputError
+from fedprice.errors import InputError, UndeliveredError
 from fedprice.flower import InProcessGrid, ParticipationMod
 from fedprice.flower.wire import to_record
 from fedprice.market.ledger import Ledger
+from fedprice.rounds import Memory
 from tests.flower import apps
 from trials.markets import ROUNDS
 
@@ -102,6 +103,30 @@ def test_noise_is_part_of_what_is_signed() -> None:
     assert hashes != run(app_of([None], clipped))[1]
 
 
+def test_only_what_was_noised_is_remembered() -> None:
+    """With noise per client, memory is post-processing: it costs no privacy."""
+    sent: dict[int, np.ndarray] = {}
+
+    class Listening(InProcessGrid):
+        def _reply(self, message: Message) -> Message:
+            reply = super()._reply(message)
+            if message.metadata.message_type == "train":
+                (old,) = message.content.array_records["arrays"].to_numpy_ndarrays()
+                (new,) = reply.content.array_records["arrays"].to_numpy_ndarrays()
+                sent[message.metadata.dst_node_id - self.FIRST] = (new - old).ravel()
+            return reply
+
+    noisy = LocalDpMod(clipping_norm=CLIP, sensitivity=1e-3, epsilon=1.0, delta=1e-5)
+    ledger = Ledger("sqlite://", identity="ab" * 32)
+    ours = apps.strategy(ledger, aggregator=Memory())
+    ours.start(Listening(app_of([None, noisy]), 4), apps.initial(), num_rounds=ROUNDS)
+    _, state = ledger.progress("run")
+    assert state is not None
+    assert len(sent) == 4
+    for n, update in sent.items():
+        assert np.array_equal(state["aggregator.rows"][n], update)
+
+
 def test_apps_see_no_record_of_the_market() -> None:
     """Clipping mods want exactly one ConfigRecord; so may any app."""
     seen: list[list[str]] = []
@@ -171,8 +196,14 @@ def test_secure_aggregation_is_refused(mod: Any, order: str) -> None:
         app_of([mod, None] if order == "before" else [None, mod])
 
 
+def test_nothing_masked_reaches_the_model_or_memory() -> None:
+    """A mod of the train function alone cannot be seen beforehand; its replies are refused."""
+    with pytest.raises(UndeliveredError, match="nobody delivered"):
+        run(app_of([None], inner=[secaggplus_mod]), aggregator=Memory())
+
+
 def test_an_app_answers_once() -> None:
     """With two answers, the inner one finds no market in what the outer one leaves of a call."""
     app = apps.client_app()
-    with pytest.raises(InputError, match="answers the market already"):
+    with pytest.raises(InputError, match="already answers the market"):
         ParticipationMod(apps.client_of).answer(app)

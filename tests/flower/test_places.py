@@ -18,7 +18,9 @@ from fedprice.flower.watch import Watch
 from fedprice.learning import LogisticRegression, Training
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
+from fedprice.market.statements import clients_of
 from fedprice.market.updates import norm_cap
+from fedprice.rounds import HorvitzThompson
 from tests.flower.unbiased import mean_and_error
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-app"
@@ -46,15 +48,33 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     task = app.module("pricedapp.task")
     federation = task.load(config["setup"], config["clients"])
     costs, values = task.costs_and_values(config["clients"], config["seed"])
-    clients = Clients(samples=federation.samples, grad_norm=2.0, cost=costs, value=values)
+    learned = LogisticRegression(federation, Training(local_steps=config["local-steps"]))
+    norms = [task.gradient_norm(learned, n, config["seed"]) for n in range(config["clients"])]
+    clients = Clients(samples=federation.samples, grad_norm=norms, cost=costs, value=values)
     bound = Bound(alpha=config["alpha"], rounds=config["rounds"])
     outcome = solve(Game(clients.with_max_weight(1.0), bound=bound, budget=config["budget"]))
-    learned = LogisticRegression(federation, Training(local_steps=config["local-steps"]))
     ledger = Ledger(config["ledger"])
-    cap = norm_cap(2.0, learned.reach(0), None, most=1e6)
-    simulate_market(learned, outcome, ledger=ledger, run="same", seed=config["seed"], norm_cap=cap)
+    caps = [norm_cap(norm, learned.reach(0), None, most=1e6) for norm in norms]
+    simulate_market(
+        learned, outcome, ledger=ledger, run="same", seed=config["seed"], norm_cap=caps,
+        aggregator=HorvitzThompson(),
+    )  # fmt: skip
     ledger.close()
     return hashes(app)
+
+
+@pytest.mark.parametrize("local_steps", [2, 20])
+def test_honest_updates_are_accepted_whatever_the_local_steps(
+    tmp_path: Path, local_steps: int
+) -> None:
+    """All clients declared a gradient norm of 2: few steps, whose gradients are large, broke it."""
+    app = example(tmp_path, f'run="all" clients=8 budget=400.0 local-steps={local_steps}')
+    app.run_in_process()
+    ledger = Ledger(app.config["ledger"], create=False)
+    shown, _ = clients_of(ledger, "all")
+    ledger.close()
+    assert shown["refused"].sum() == 0
+    assert shown["joined"].sum() > 8
 
 
 def test_the_grid_in_process(tmp_path: Path, engine: list[str]) -> None:
@@ -111,6 +131,7 @@ def assert_loopback(processes: list[int]) -> None:
     assert addresses == {"0100007F"}
 
 
+@pytest.mark.slow
 def test_unbiased_over_many_rounds() -> None:
     """The mean step of 2,000 rounds at random levels is that of full participation.
 

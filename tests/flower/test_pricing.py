@@ -1,13 +1,16 @@
 """Pricing from profiles: what clients declare must not earn them more than what they have."""
 
+import numpy as np
 import pytest
 
 from fedprice import InputError
+from fedprice.calibration import Calibration, Fit
 from fedprice.flower.deals import proposals_of
 from fedprice.flower.pricing import FullInformation, PostedPrice, Priced
 from fedprice.flower.wire import Profile
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.periods import Period
+from fedprice.market.terms import one_round
 
 FIRST = Period(1, rounds=20, run_rounds=20)
 
@@ -50,7 +53,7 @@ def test_a_posted_price_does_not_depend_on_alpha() -> None:
     assert told.needs_norms
     with pytest.raises(InputError, match="none was measured"):
         told(profiles, first)
-    with pytest.raises(InputError, match="give either `alpha` or `calibration`"):
+    with pytest.raises(InputError, match="give exactly one of `alpha` and `calibration`"):
         FullInformation(budget=12.0)
 
 
@@ -90,9 +93,12 @@ def test_full_information_has_floors_and_a_largest_weight(warm_up: bool) -> None
     assert priced.max_weight == 2.0
 
 
-def test_without_a_largest_weight_the_least_level_is_one_unit() -> None:
+def test_without_a_largest_weight_the_least_level_is_one_round() -> None:
     pricing = FullInformation(budget=4.0, alpha=1.0, max_weight=float("inf"))
-    assert pricing([profile("alice", 100, 1.0), profile("bob", 9, 1.0)], FIRST).floors == [1, 1]
+    assert (
+        pricing([profile("alice", 100, 1.0), profile("bob", 9, 1.0)], FIRST).floors
+        == [one_round(FIRST.run_rounds)] * 2
+    )
 
 
 def test_twice_the_gradient_norm_earns_nothing_once_norms_are_measured() -> None:
@@ -118,3 +124,31 @@ def test_measured_norms_keep_the_scale_of_the_declared_ones() -> None:
     for norm, counted in ((5.0, 2.0), (0.5, 0.5)):  # who is new counts as the median at most
         newcomer = pricing([*declared, profile("dave", 100, norm)], later)
         assert newcomer.impacts[3] == pytest.approx(newcomer.impacts[0] * counted**2)
+
+
+def test_a_calibration_prices_with_the_norms_that_it_was_made_for() -> None:
+    """Norms of updates, with their α, were used whatever the calibration said."""
+    updates = Fit(3.0, 2.0, 4.0, 0.0, np.array([1.0, 2.0, 3.0]))
+    gradients = Fit(5.0, 4.0, 6.0, 0.0, np.array([7.0, 1.0, 1.0]))
+    ids, samples = ("a", "b", "c"), np.array([10, 10, 20])
+    measured = Calibration(
+        "test", ids, samples, "0" * 64, "memory", "plain", gradients, updates, None,
+        np.array([1]), np.ones((2, 1)), norms="gradients",
+    )  # fmt: skip
+    profiles = [profile(name, size) for name, size in zip(ids, samples.tolist(), strict=True)]
+    later = Period(2, 10, 20, done=10, norms={"a": 0.5})
+    share = samples / samples.sum()
+
+    def impacts(calibration: Calibration, period: Period) -> list[float]:
+        return FullInformation(budget=4.0, calibration=calibration)(profiles, period).impacts
+
+    of_gradients = (5.0 * (share * gradients.norm) ** 2 / 20).tolist()
+    assert impacts(measured, FIRST) == pytest.approx(of_gradients)
+    assert impacts(measured, later) == pytest.approx(
+        of_gradients
+    )  # what joins show is another kind
+    other = measured.with_impact("updates")
+    norms = updates.norm.copy()
+    assert impacts(other, FIRST) == pytest.approx((3.0 * (share * norms) ** 2 / 20).tolist())
+    norms[0] = 0.5
+    assert impacts(other, later) == pytest.approx((3.0 * (share * norms) ** 2 / 20).tolist())

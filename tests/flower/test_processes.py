@@ -53,6 +53,7 @@ def owner(mark: str, *kept: Path) -> tuple[subprocess.Popen[str], Path]:
         return process, Path(process.stdout.readline().strip())
 
 
+@pytest.mark.slow
 def test_the_next_command_cleans_up_after_one_that_was_killed(notes: Path, tmp_path: Path) -> None:
     """Its processes and its temporary files, but not what it was told to keep."""
     killed, folder = owner("first-mark")
@@ -115,6 +116,7 @@ def test_the_last_error_is_the_reason(log: str, reason: str) -> None:
     assert reason_of(log) == reason
 
 
+@pytest.mark.slow
 def test_a_log_is_there_after_a_timeout(tmp_path: Path) -> None:
     (tmp_path / "flwr").write_text("#!/bin/sh\necho so far\nexec sleep 30\n")
     (tmp_path / "flwr").chmod(0o700)

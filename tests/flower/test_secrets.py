@@ -101,7 +101,7 @@ def test_a_failing_server_does_not_show_the_ledger(
     code, out, err = run("flower", "simulate", EXAMPLE, "--run-config", "clients=2 rounds=2")
     assert code == 5
     assert SECRET not in out + err
-    assert "the database 'market' on 127.0.0.1 does not work" in err
+    assert "database error in the database 'market' on 127.0.0.1" in err
 
 
 @pytest.mark.slow

@@ -29,14 +29,16 @@ from fedprice.flower.wire import hash_of_record, signed_fields, signed_of, to_re
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import SigningKey
+from fedprice.market.offers import Call
 from fedprice.market.periods import measured_norms
-from fedprice.market.simulation import simulate_market
+from fedprice.market.simulation import simulate_market, simulation_key
 from fedprice.market.statements import runs_of, statement_of
 from fedprice.rounds import (
     AGGREGATORS,
     Adam,
     Bounded,
     Hajek,
+    HorvitzThompson,
     Momentum,
     Plain,
     ServerStep,
@@ -60,8 +62,9 @@ from trials.markets import NAMES, ROUNDS
 def engine() -> tuple[np.ndarray, list[str]]:
     ledger = new_ledger()
     history = simulate_market(
-        TASK, OUTCOME, ledger=ledger, run="run", seed=SEED, norm_cap=CAP, threads=1
-    )
+        TASK, OUTCOME, ledger=ledger, run="run", seed=SEED, norm_cap=CAP, threads=1,
+        aggregator=HorvitzThompson(),
+    )  # fmt: skip
     return history.model[0], ledger.verify().hashes
 
 
@@ -224,9 +227,18 @@ def test_a_client_refuses_what_it_did_not_sign() -> None:
     def changed(name: str, **parts: bytes) -> dict[str, list[bytes]]:
         return signed_fields(name, replace(signed_of(known, name), **parts))
 
+    def called(**changes: Any) -> dict[str, list[bytes]]:
+        asked: Call = signed_of(known, "call").open(Call, ours.key.public)
+        return signed_fields("call", ours.key.sign(replace(asked, **changes)))
+
+    def heads(round_: int) -> bool:
+        own = ours.ledger.run("run").clients[NAMES[node - InProcessGrid.FIRST]]
+        return own.coins is not None and own.coins.heads(round_)
+
     for change, reason in (
-        ({"round": -1}, "no such round"),
-        ({"round": tails(ours, node)[0]}, "shows tails"),
+        (changed("call", signature=bytes(64)), "signature"),
+        (called(round=tails(ours, node)[0]), "shows tails"),
+        (called(round=1 << 30), "no such round" if heads(1 << 30) else "shows tails"),
         ({"secret": bytes(32)}, "not the one it committed to"),
         ({"secret": "x"}, "not the one it committed to"),
         ({"secret": [bytes(32)]}, "not the one it committed to"),
@@ -501,6 +513,13 @@ def private(context: Context) -> Client:
     return Client(**(vars(client_of(context)) | {"grad_norm": None}))
 
 
+def test_a_client_tells_nothing_to_a_server_that_it_does_not_trust() -> None:
+    """Its cost and value are its own, so the key is checked first, not only with the offer."""
+    grid, mallory = InProcessGrid(client_app(), 4), simulation_key("mallory")
+    with pytest.raises(FedpriceError, match="only 0 of 4 clients showed up"):
+        run(grid, new_ledger(), key=mallory, limits=Limits(wait=0.5))
+
+
 def test_norms_are_measured_in_a_warm_up_period() -> None:
     """Nobody declares a norm: a flat level first, then prices from what was measured."""
     ledger = new_ledger()
@@ -515,7 +534,8 @@ def test_norms_are_measured_in_a_warm_up_period() -> None:
     assert len({own.level for own in runs["run"].clients.values()}) == 1
     assert len({own.level for own in runs["run#2"].clients.values()}) > 1
     spent = sum(own.paid for run in runs.values() for own in run.clients.values())
-    assert spent <= 4_000_000
+    last = runs["run#3"]
+    assert spent <= 4_000_000 + sum(own.earned(3, 1) for own in last.clients.values())
     norms = measured_norms(ledger, ["run"])
     profiles = {
         name: json.loads(deal.offer.content)["impact"]
@@ -629,7 +649,7 @@ def test_prices_from_a_calibration_file(tmp_path: Path) -> None:
     assert impacts == pytest.approx(
         {name: 3.0 * (weight[name] * norms[name]) ** 2 / ROUNDS for name in NAMES}
     )
-    with pytest.raises(FedpriceError, match="give either `alpha` or `calibration`"):
+    with pytest.raises(FedpriceError, match="give exactly one of `alpha` and `calibration`"):
         FullInformation(budget=4.0)
     with pytest.raises(FedpriceError, match="made with the aggregator 'horvitz-thompson', and α"):
         strategy(ledger, pricing=pricing, aggregator=Hajek())

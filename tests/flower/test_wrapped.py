@@ -11,12 +11,14 @@ import numpy.typing as npt
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.server import strategy as legacy
+from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedprice.arrays import State
 from fedprice.errors import InputError
+from fedprice.flower.intake import without_arrays
 from fedprice.flower.snapshot import packed, unpacked
 from fedprice.flower.suitable import is_bytes, require_numbers
 from fedprice.flower.wire import MARKET, market_record, to_record
@@ -367,6 +369,29 @@ def test_no_optimiser_makes_a_running_variance_negative(name: str) -> None:
     assert np.isfinite(arrays["w"].numpy()).all()
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_the_mean_is_one_reply_with_the_metrics_of_all(own: bool) -> None:
+    seen: list[list[float]] = []
+
+    def largest(contents: list[RecordDict], key: str) -> MetricRecord:
+        seen.append([float(own["m"]["loss"]) for own in contents])  # type: ignore[arg-type]
+        return MetricRecord({"loss": max(seen[-1])})
+
+    wrapped = Wrapped(flower.FedAvg(train_metrics_aggr_fn=largest if own else None))
+    metrics = [{"num-examples": n, "loss": float(n)} for n in (1, 2, 5, 2)]
+    replies = [without_arrays(reply) for reply, _ in values(*metrics)]
+    wrapped.train_contents(1, model(), ConfigRecord(), NODES)
+    arrays, found = wrapped.step(1, model(0.3), replies)
+    assert arrays is not None
+    assert equal(arrays, model(0.3))
+    assert found == {"loss": 5.0 if own else pytest.approx(3.4)}
+    assert seen == ([[1.0, 2.0, 5.0, 2.0]] if own else [])
+    arrays, found = wrapped.step(2, model(0.4), [])
+    assert arrays is not None
+    assert equal(arrays, model(0.4))
+    assert found == {}
+
+
 def test_without_replies_or_weights_no_step_is_taken() -> None:
     strategy = flower.DifferentialPrivacyServerSideAdaptiveClipping(flower.FedAvg(), 0.0, 4)
     wrapped = Wrapped(strategy)
@@ -553,6 +578,7 @@ class Accountant:
             "needs the same number of clients with equal weights",
         ),
         (legacy.FedAvg, "must be one of flwr.serverapp.strategy; got flwr.*FedAvg"),
+        (lambda: SecAggPlusWorkflow(3, 2), "must be one of .*; got flwr.*SecAggPlusWorkflow"),
     ],
 )  # fmt: skip
 def test_strategies_that_contradict_the_market_are_refused(

@@ -21,7 +21,10 @@ UPDATES = RNG.normal(size=(CLIENTS, SIZE)).astype(np.float32)
 def client(context: Context) -> Client:
     n = int(context.node_config["partition-id"])
     key = simulation_key(f"client {n + 1}")
-    return Client(str(n + 1), key, int(SAMPLES[n]), float(COSTS[n]), value=5.0, grad_norm=1.0)
+    return Client(
+        str(n + 1), key, int(SAMPLES[n]), float(COSTS[n]), value=5.0, grad_norm=1.0,
+        least_profit=-10.0,  # all take part
+    )  # fmt: skip
 
 
 def train(message: Message, context: Context) -> Message:

@@ -1,5 +1,6 @@
 """The products in vector registers are those of numpy, however the classes are split."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -55,6 +56,7 @@ print(length, hashlib.sha256(z.tobytes() + w.tobytes()).hexdigest())
 """
 
 
+@pytest.mark.slow
 def test_wide_and_narrow_registers_give_the_same_bits(tmp_path: Path) -> None:
     """Processors with registers of 16 and of 8 floats; each runs the other's code here, too."""
     found = {
@@ -66,3 +68,15 @@ def test_wide_and_narrow_registers_give_the_same_bits(tmp_path: Path) -> None:
         for name in ("WIDE", "NARROW")
     }  # fmt: skip
     assert len(found) == 1
+
+
+def test_compiled_kernels_are_kept_by_the_sources_that_they_call() -> None:
+    """A change of the products alone was not noticed: numba looks at one file."""
+    digest = hashlib.sha256(
+        b"\0".join(
+            (Path(kernels.__file__).parent / f"{name}.py").read_bytes()
+            for name in ("kernels", "prepared", "products")
+        )
+    ).hexdigest()
+    assert f"kernels-{digest[:16]}" in str(kernels.update_clients.stats.cache_path)
+    assert "kernels-" not in str(kernels._config.CACHE_DIR)

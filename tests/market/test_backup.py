@@ -88,6 +88,7 @@ def test_backing_up_as_typed(tmp_path: Path, ledger: Ledger, run: Run) -> None:
     ledger.close()
 
 
+@pytest.mark.slow
 def test_postgresql_is_dumped_by_the_line_that_is_shown_and_restored(
     tmp_path: Path, postgres: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

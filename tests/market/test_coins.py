@@ -1,23 +1,26 @@
-"""Coins: all sides compute the same, nobody can choose them, and they are fair."""
-
-import hashlib
+"""Coins: all sides compute the same, nobody can choose them, and they are evenly spaced."""
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedprice import InputError
 from fedprice.market.coins import (
     Coins,
     coin_key,
     coin_mix,
+    coin_phase,
     is_opening,
     own_secret,
     roster_hash,
     secret_hash,
 )
 from fedprice.market.money import LEVEL_ONE, level_units
+from fedprice.rounds.coins import SpacedCoins
+from fedprice.verify import most_heads
 
-ROSTER = roster_hash({"alice": "ab" * 32, "bob": "cd" * 32})
+ROSTER = roster_hash({"alice": ("ab" * 32, "ba" * 32), "bob": ("cd" * 32, "dc" * 32)})
 SERVER, ALICE, BOB = (bytes([n]) * 32 for n in (1, 2, 3))
 
 
@@ -31,53 +34,60 @@ def key(
     return coin_key(server, own, coin_mix(roster, {"alice": own, "bob": others}, beacon))
 
 
-def draws(key: bytes, rounds: range) -> list[int]:
-    coins = Coins(key, 0)
-    return [coins.draw(r) for r in rounds]
-
-
-def heads(key: bytes, rounds: range, level: int) -> list[bool]:
-    coins = Coins(key, level)
-    return [coins.heads(r) for r in rounds]
-
-
-def test_a_stream_is_blake2b() -> None:
-    """Written out: the readable oracle of the stream."""
-    for round_, number in enumerate(draws(key(), range(20))):
-        whole = hashlib.blake2b((round_ // 8).to_bytes(8), key=key()).digest()
-        assert number == int.from_bytes(whole[8 * (round_ % 8) :][:8])
-    assert draws(key(), range(19, -1, -1)) == draws(key(), range(20))[::-1]  # in any order
+def heads(phase: int, rounds: int, level: int) -> np.ndarray:
+    coins = Coins(phase, level)
+    return np.array([coins.heads(r) for r in range(rounds)])
 
 
 def test_every_part_matters() -> None:
     """Of whoever wants to choose a coin, one honest other party is enough to spoil it."""
-    usual = draws(key(), range(4))
-    assert usual == draws(key(), range(4))
+    usual = coin_phase(key(), LEVEL_ONE // 2)
+    assert usual == coin_phase(key(), LEVEL_ONE // 3) == int.from_bytes(key()[:4])
     for other in (
-        draws(key(server=BOB), range(4)),
-        draws(key(own=BOB), range(4)),
-        draws(key(others=SERVER), range(4)),
-        draws(key(roster=roster_hash({"alice": "ab" * 32})), range(4)),
-        draws(key(beacon="a public value"), range(4)),
-        draws(key(), range(1, 5)),
+        key(server=BOB),
+        key(own=BOB),
+        key(others=SERVER),
+        key(roster=roster_hash({"alice": ("ab" * 32, "ba" * 32)})),
+        key(beacon="a public value"),
     ):
-        assert other[0] != usual[0]
+        assert coin_phase(other, LEVEL_ONE // 2) != usual
 
 
-def test_coins_are_fair_and_independent() -> None:
-    """100,000 coins: five standard errors, for the share of heads and for pairs that agree."""
-    for level in (0.03, 0.5, 0.9):
-        shown = np.array(heads(key(), range(100_000), level_units(level)))
-        assert shown.mean() == pytest.approx(level, abs=5 * np.sqrt(level * (1 - level) / 1e5))
-        both = (shown[1:] & shown[:-1]).mean()
-        assert both == pytest.approx(level**2, abs=5 * level / np.sqrt(1e5))
-    assert all(heads(bytes(32), range(1000), LEVEL_ONE))
-    assert not any(heads(bytes(32), range(1000), 0))
+@given(st.integers(0, LEVEL_ONE - 1), st.integers(0, LEVEL_ONE), st.integers(1, 300))
+def test_heads_in_every_window_are_those_of_the_level(phase: int, level: int, window: int) -> None:
+    shown = np.concatenate([[0], np.cumsum(heads(phase, window + 40, level))])
+    counts = set((shown[window:] - shown[:-window]).tolist())
+    assert counts <= {level * window // LEVEL_ONE, most_heads(level, window)}
 
 
-def test_a_higher_level_only_adds_heads() -> None:
-    low, high = (heads(bytes(32), range(2000), level_units(q)) for q in (0.2, 0.3))
-    assert all(b or not a for a, b in zip(low, high, strict=True))
+@given(
+    st.integers(0, LEVEL_ONE - 1),
+    st.lists(st.tuples(st.integers(1, LEVEL_ONE), st.integers(0, 9)), min_size=2, max_size=9),
+)
+def test_levels_that_change_accumulate(phase: int, periods: list[tuple[int, int]]) -> None:
+    """Heads in any number of whole periods are ⌊Σ q⌋ or ⌈Σ q⌉, as if it were one level."""
+    total = shown = 0
+    position: int | None = None
+    for level, rounds in periods:
+        coins = Coins(phase if position is None else coin_phase(b"", level, position), level)
+        shown += sum(coins.heads(r) for r in range(rounds))
+        total += level * rounds
+        position = coins.position(rounds)
+        assert shown in (total // LEVEL_ONE, -(-total // LEVEL_ONE))
+
+
+def test_every_round_is_as_likely() -> None:
+    """20,000 phases, five standard errors; the same as the simulation draws."""
+    level = level_units(0.3)
+    phases = np.random.default_rng(1).integers(0, LEVEL_ONE, 20_000)
+    spaced = SpacedCoins(np.full(20_000, level), phases, step=level)
+    for round_ in (0, 1, 17):
+        shown = spaced.heads(round_)
+        assert shown.size / 20_000 == pytest.approx(0.3, abs=5 * np.sqrt(0.21 / 20_000))
+        ours = [n for n in range(200) if Coins(int(phases[n]), level).heads(round_)]
+        assert ours == shown[shown < 200].tolist()
+    assert heads(7, 1000, LEVEL_ONE).all()
+    assert not heads(7, 1000, 0).any()
 
 
 def test_everybody_is_bound_to_its_secret() -> None:

@@ -13,7 +13,8 @@ from trials.kills import POINTS
 from trials.power import HAS_COMPILER, power_losses
 
 
-@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 60), ("postgresql", 20)])
+@pytest.mark.first_case
+@pytest.mark.parametrize(("kind", "kills"), [("sqlite", 20), ("sqlite", 60), ("postgresql", 20)])
 def test_killed_markets_go_on(
     kind: str, kills: int, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -31,6 +32,7 @@ def test_killed_markets_go_on(
         assert found[bad] == 0, found
 
 
+@pytest.mark.slow
 def test_flipped_bits_do_not_go_unnoticed(tmp_path: Path) -> None:
     """`make bench-market` flips 1,500."""
     found = flips(tmp_path, 300)

@@ -17,12 +17,13 @@ from fedprice.market import period_reader
 from fedprice.market.database import Database
 from fedprice.market.following import Following
 from fedprice.market.keys import simulation_key
-from fedprice.market.ledger import DamagedError, Ledger, Refused
+from fedprice.market.ledger import DamagedError, Delivered, Ledger, Refused
 from fedprice.market.ledger_errors import LedgerError, NoLedgerError, NoRunError
 from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.offers import Terms
 from fedprice.market.simulation import simulate_market
 from fedprice.market.tariffs import Tariff
+from trials.honest import hash_of
 from trials.markets import (
     NAMES,
     ROUNDS,
@@ -178,7 +179,12 @@ def unsigned(ledger: Ledger, run: str, rounds: int) -> None:
 def record(ledger: Ledger, run: str, first: int, end: int) -> None:
     """Record rounds with metrics; bob misses some."""
     for r in range(first, end):
-        ledger.record_round(run, r, model="0" * 64, missed=["bob"] if r % 5 == 0 else [])
+        names = ["alice"] if r % 5 == 0 else ["alice", "bob"]
+        weights = {name: repr(ledger.run(run).weight(name)) for name in names}
+        joined = {n: Delivered(hash_of(f"{n} {r}"), weights[n], "1") for n in names}
+        ledger.record_round(
+            run, r, model="0" * 64, joined=joined, missed=["bob"] if r % 5 == 0 else []
+        )
         if r % 3 == 0:
             ledger.record_metrics(run, r + 1, "server", {"loss": 1 / (r + 1)})
 

@@ -9,7 +9,7 @@ import pytest
 from fedprice.market.ledger import DamagedError, Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.participation import last_trained, model_of
-from trials.markets import agreed, at_price, offered, paying, small_market
+from trials.markets import NEVER, agreed, at_price, offered, paying, small_market
 
 MODEL = "ab" * 32
 
@@ -46,7 +46,7 @@ def test_runs_without_a_model() -> None:
     for period in ("offered", "begun"):
         with pytest.raises(LedgerError, match=f"run '{period}' has no model yet: none of its"):
             model_of(ledger, period)
-    ledger.record_round("begun", 0, model=MODEL)
+    ledger.record_round("begun", 0, model=MODEL, missed=["alice"])
     ledger.open_unsigned("unsigned", 10, {"alice": at_price(10, LEVEL_ONE)}, rounds=1)
     ledger.record_round("unsigned", 0, model=MODEL, state={"model": np.zeros(3)})
     for period in ("begun", "unsigned"):
@@ -57,7 +57,7 @@ def test_runs_without_a_model() -> None:
 
 def test_a_model_that_is_not_the_recorded_one(tmp_path: Path) -> None:
     ledger = Ledger(str(tmp_path / "market.db"))
-    agreed(ledger, 0, {"alice": paying(0)})
+    agreed(ledger, 0, {"alice": paying(0, NEVER)})
     ledger.record_round("run", 0, model=MODEL, state={"model": np.zeros(610)})
     with pytest.raises(DamagedError, match="the state of run 'run' has another model"):
         model_of(ledger, "run")

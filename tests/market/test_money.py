@@ -15,7 +15,7 @@ from fedprice.market.money import (
     price_units,
     whole_payments,
 )
-from fedprice.verify import due, tariff_payment
+from fedprice.verify import cost, due, most_heads, tariff_payment
 
 
 @given(st.lists(st.floats(-1e6, 1e6), max_size=50), st.integers(-2, 2))
@@ -33,53 +33,34 @@ def test_a_level_earns_exactly_its_payment(payment: int, level: int) -> None:
     assert tariff_payment([[level, price_units(payment, level)]], level) == payment
 
 
-Round = tuple[bool, bool]  # whether the coin shows heads, and whether an update was accepted
-
-
-def run_pay(payment: int, rounds: list[Round]) -> list[tuple[int, int]]:
-    """What a client has been paid after each round, and its due; checks the rule on the way."""
-    paid = heads = delivered = 0
-    course = []
-    for done, (head, accepted) in enumerate(rounds, start=1):
-        heads, delivered = heads + head, delivered + (head and accepted)
-        owed = due(payment, len(rounds), done, heads, delivered)
-        paid += max(0, owed - paid)
-        course.append((paid, owed))
-    return course
-
-
 payments = st.integers(0, 10**15)
-any_rounds = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60)
+levels, many_rounds = st.integers(1, LEVEL_ONE), st.integers(1, 10**6)
 
 
-@given(payments, any_rounds)
-def test_honest_clients_earn_the_accrual_to_the_unit(payment: int, rounds: list[Round]) -> None:
-    honest = run_pay(payment, [(head, True) for head, _ in rounds])
-    expected = [payment * (r + 1) // len(rounds) for r in range(len(rounds))]
-    assert [paid for paid, _ in honest] == expected
+@given(payments, levels, many_rounds)
+def test_all_heads_of_a_level_earn_its_payment(payment: int, level: int, rounds: int) -> None:
+    """To one update: ⌊q R⌋ of them earn at most the payment, and ⌈q R⌉ at least."""
+    few, many = level * rounds // LEVEL_ONE, most_heads(level, rounds)
+    assert many - few in (0, 1)
+    assert due(payment, level, rounds, few) <= payment <= due(payment, level, rounds, many) + 1
 
 
-@given(payments, any_rounds)
-def test_pay_is_never_above_the_accrual_and_never_taken_back(
-    payment: int, rounds: list[Round]
+@given(payments, levels, many_rounds, st.integers(0, 50))
+def test_every_update_earns_the_same_to_a_unit(
+    payment: int, level: int, rounds: int, delivered: int
 ) -> None:
-    """And over a run it lies between the share that was delivered and the whole payment."""
-    before = 0
-    for done, (paid, owed) in enumerate(run_pay(payment, rounds), start=1):
-        assert max(before, owed) <= paid <= payment * done // len(rounds)
-        before = paid
-    heads = sum(head for head, _ in rounds)
-    delivered = sum(head and accepted for head, accepted in rounds)
-    share = Fraction(delivered, heads) if heads else Fraction(1)
-    assert payment * share - 1 < before <= payment
+    each = Fraction(payment * LEVEL_ONE, level * rounds)
+    most = most_heads(level, rounds)
+    assert due(payment, level, rounds, delivered) == each * min(delivered, most) // 1
+    assert cost(payment, level, rounds) == due(payment, level, rounds, most)
+    assert cost(-payment, level, rounds) == -payment
 
 
 def test_tails_do_not_pay_a_client_that_skips_its_heads() -> None:
-    """Level ½, 10 rounds: shares of rounds paid 500 for never delivering; now the first wait."""
-    rounds = [(r % 2 == 1, False) for r in range(10)]
-    assert run_pay(1000, rounds)[-1][0] == 100  # until the first head shows that it skips
-    half = [(r % 2 == 1, r < 6) for r in range(10)]
-    assert run_pay(1000, half)[-1][0] == 700  # three of five, and the wait before the fourth
+    """Level ½, 10 rounds: shares of rounds paid 500 for never delivering; now nothing is."""
+    assert [due(1000, LEVEL_ONE // 2, 10, delivered) for delivered in (0, 3, 5, 9)] == [
+        0, 600, 1000, 1000,
+    ]  # fmt: skip
 
 
 @given(st.floats(0, 1))

@@ -92,6 +92,7 @@ def test_the_judge_sees_stolen_money(markets: list[Market]) -> None:
     assert "!withdraw" in judge.harms()
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("lax", ["signatures", "owners", "commitments"])
 def test_a_verifier_that_is_too_lax_is_found(
     lax: str, markets: list[Market], monkeypatch: pytest.MonkeyPatch

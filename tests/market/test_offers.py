@@ -303,9 +303,9 @@ def test_bad_offers(change: dict[str, object], message: str) -> None:
         ({"expires": -1}, "`expires` must be a whole number"),
         ({"longest_gap": 0}, "`longest_gap` must be a whole number"),
         ({"max_weight": "inf"}, "`max_weight` must be a decimal number"),
-        ({"schema": "xyz"}, "`schema` is no schema"),
-        ({"schema": SCHEMA.content() | {"hash": "0" * 64}}, "`schema` is no schema"),
-        ({"schema": SCHEMA.content() | {"shapes": [[10.0, 61]]}}, "`schema` is no schema"),
+        ({"schema": "xyz"}, "`schema` is not a schema"),
+        ({"schema": SCHEMA.content() | {"hash": "0" * 64}}, "`schema` is not a schema"),
+        ({"schema": SCHEMA.content() | {"shapes": [[10.0, 61]]}}, "`schema` is not a schema"),
     ],
 )
 def test_bad_conditions(change: dict[str, object], message: str) -> None:

@@ -26,10 +26,9 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def coin(server: bytes, own: bytes, mixed: bytes, round_: int) -> int:
+def phase_of(server: bytes, own: bytes, mixed: bytes) -> Fraction:
     key = hashlib.blake2b(b"fedprice coins\0" + own + mixed, key=server, digest_size=32).digest()
-    block = hashlib.blake2b((round_ // 8).to_bytes(8, "big"), key=key).digest()
-    return int.from_bytes(block[round_ % 8 * 8 :][:8], "big")
+    return Fraction(int.from_bytes(key[:4], "big"), ONE)
 
 
 def half_even(amount: Fraction) -> int:
@@ -58,7 +57,8 @@ def check(entries: list[Any]) -> int:
     signed = by_kind["commit"].content["commitments"]
     commitments = {name: json.loads(t) for name, (t, _) in signed.items()}
     secrets = by_kind["open"].content["secrets"]
-    roster = sha(text({name: sha(t.encode()) for name, (t, _) in signed.items()}).encode())
+    named = {n: [sha(t.encode()), commitments[n]["secret_hash"]] for n, (t, _) in signed.items()}
+    roster = sha(text(named).encode())
     together = b"".join(bytes.fromhex(secrets[name][1]) for name in sorted(secrets))
     mixed = hashlib.sha256(b"fedprice coin mix\0" + bytes.fromhex(roster) + together + b"\0")
     total = sum(own["samples"] for own in commitments.values())
@@ -72,10 +72,9 @@ def check(entries: list[Any]) -> int:
     for r, entry in enumerate(rounds):
         content, moved = entry.content, dict(entry.postings)
         for name, own in commitments.items():
+            level = Fraction(own["level"], ONE)
             ours, theirs = (bytes.fromhex(part) for part in secrets[name])
-            drew = Fraction(coin(ours, theirs, mixed.digest(), r), 2**64) < Fraction(
-                own["level"], ONE
-            )
+            drew = (phase_of(ours, theirs, mixed.digest()) + r * level) % 1 < level
             came = name in content["joined"]
             assert drew == (came or name in content["missed"] or name in content["refused"])
             heads[name] += drew
@@ -87,9 +86,9 @@ def check(entries: list[Any]) -> int:
                 weight *= min(missing[name], conditions["longest_gap"])
                 assert float(content["joined"][name][1]) == pytest.approx(float(weight), rel=1e-12)
                 missing[name] = 0
-            share = Fraction(delivered[name], heads[name]) if heads[name] else Fraction(1)
-            earned = int(Fraction(max(payment[name], 0) * (r + 1), all_rounds) * share)
-            new = max(0, earned - paid[name])
+            assert heads[name] in (int((r + 1) * level), -int(-(r + 1) * level // 1))
+            earned = int(max(payment[name], 0) * delivered[name] / (level * all_rounds))
+            new = earned - paid[name]
             assert moved.get(f"client:{name}", 0) == new
             paid[name] += new
         assert sum(moved.values()) == 0

@@ -269,6 +269,7 @@ def test_kept_messages_uncover_a_hidden_run_and_a_hidden_end(market: Market) -> 
 UNSEEN_IN_PART = re.compile(r"it overdraws (treasury|client:)|has another key in this ledger")
 
 
+@pytest.mark.slow
 def test_a_lying_server_hides_nothing_in_a_part_but_what_is_documented(market: Market) -> None:
     """What the whole export would not pass, a part passes only if the lie is hidden in it.
 

@@ -36,25 +36,29 @@ def test_the_rule_has_the_numbers_of_the_client(settled: Ledger) -> None:
     run = settled.books.runs["run"]
     own = run.clients["alice"]
     said = why_paid(run, own, "EUR")
-    assert f"12 of 12 rounds × {own.joined} of {own.heads} heads delivered" in said
+    assert f"{own.joined} of {own.heads} heads were delivered in 12 of 12 rounds" in said
+    assert f"{own.joined} updates × " in said
     assert "This client pays" in why_paid(run, run.clients["dora-dorothea"], "EUR")
 
 
-def test_what_was_paid_before_is_not_taken_back() -> None:
-    own = client(10 * MICRO, heads=2, joined=1, missed=1, paid=8 * MICRO)
+def test_what_luck_and_missed_heads_have_taken() -> None:
+    own = Client([[LEVEL_ONE, 40 * MICRO]], LEVEL_ONE // 4, 1, heads=2, joined=1, missed=1)
+    own.paid = 4 * MICRO
     run = Run(10, 0, {"a": own}, done=10)
-    assert [line.amount for line in pay_lines(run, own)] == [10, -5, 3]
-    assert why_paid(run, own, "EUR").startswith(
-        "Paid 8.00 EUR. By the rule it would be 5.00 EUR = 10.00 EUR agreed × 10 of 10 rounds × "
-    )
+    assert [(int(line.amount), line.what) for line in pay_lines(run, own)] == [
+        (10, "agreed for 10 rounds at level 0.25"),
+        (-2, "heads that luck did not give: 0.5 of 2.5"),
+        (-4, "heads not delivered: 1 of 2"),
+    ]
+    assert why_paid(run, own, "EUR").startswith("Paid 4.00 EUR = 1 updates × 4.00 EUR; 1 of 2")
 
 
 def test_no_heads_and_no_payment() -> None:
-    idle = client(10 * MICRO, paid=5 * MICRO)
+    idle = client(10 * MICRO)
     run = Run(10, 0, {"a": idle}, done=5)
-    assert why_paid(run, idle, "EUR").endswith("It drew no heads, so nothing was asked of it.")
-    assert [line.what for line in pay_lines(run, idle)][1:] == ["rounds not done: 5 of 10"]
-    assert "Nothing was agreed" in why_paid(run, client(0), "EUR")
+    assert "it drew no heads in 5 of 10 rounds" in why_paid(run, idle, "EUR")
+    assert [line.what for line in pay_lines(run, idle)][1:] == ["heads not drawn yet: 10 of 10"]
+    assert "No payment was agreed" in why_paid(run, client(0), "EUR")
     assert [line.amount for line in pay_lines(run, client(0))] == [0]
 
 

@@ -31,7 +31,7 @@ def settled() -> Iterator[Ledger]:
 def test_runs(settled: Ledger) -> None:
     (row,) = runs_of(settled).to_dicts()
     assert (row["run"], row["status"], row["done"], row["clients"]) == ("run", "settled", ROUNDS, 4)
-    assert row["budget"] == 4
+    assert 4 < row["budget"] < 6  # and one update more of each client
     assert row["escrow"] == 0
     assert row["paid_out"] - row["paid_in"] == sum(clients_of(settled, "run")[0]["paid"])
     assert runs_of(Ledger("sqlite://")).is_empty()
@@ -78,7 +78,10 @@ def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
     (summed,) = runs.to_dicts()
     assert summed["joined"] + summed["missed"] == summed["heads"]
     if summed["agreed"] > 0:
-        assert summed["paid"] + summed["lost"] == summed["agreed"]
+        all_heads = (summed["paid"] + summed["lost"]) * summed["joined"] - summed["paid"] * summed[
+            "heads"
+        ]
+        assert abs(all_heads) < summed["heads"] * Decimal("0.000002")
     assert rows["balance"].to_list() == rows["amount"].cum_sum().to_list()
     assert rows["balance"][-1] == Decimal(settled.balance(f"client:{client}")).scaleb(-6)
     rounds = rows.filter(pl.col("round").is_not_null())
@@ -86,7 +89,7 @@ def test_a_statement_adds_up(settled: Ledger, client: str) -> None:
     assert set(rounds["event"]) <= {"joined", "tails", "missed"}
     missed = rounds.filter(event="missed")
     assert missed["amount"].is_in([0]).all()
-    assert missed["note"].str.contains("sent nothing").all()
+    assert missed["note"].str.contains("sent no update").all()
     opened = rows.filter(event="opened")["note"][0]
     assert "offered a price of" in opened
     assert "chose level" in opened

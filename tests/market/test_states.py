@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -15,7 +17,10 @@ from fedprice.errors import InputError
 from fedprice.market import states
 from fedprice.market.ledger import DamagedError, Ledger
 from fedprice.market.money import LEVEL_ONE
+from fedprice.market.schema import state_parts
 from fedprice.market.schema import states as table
+from fedprice.rounds import Memory
+from tests.remembered import FORMS, remembered
 from trials.markets import at_price
 
 MODEL = "ab" * 32
@@ -88,6 +93,108 @@ def test_a_state_replaces_the_last_one_whatever_its_size(url: str) -> None:
     ledger.record_round("run", len(sizes), model=MODEL)
     assert ledger.progress("run")[1] is None
     ledger.verify()
+    ledger.close()
+
+
+@pytest.fixture
+def written() -> Iterator[list[int]]:
+    """The bytes of each part of a state that is written."""
+    sizes: list[int] = []
+
+    def count(*arguments: Any) -> None:
+        if "new" in arguments[3]:  # an update; what it finds nowhere is inserted
+            sizes.append(len(arguments[3]["new"]))
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "before_execute", count)
+    yield sizes
+    sqlalchemy.event.remove(sqlalchemy.Engine, "before_execute", count)
+
+
+def record(ledger: Ledger, r: int, state: State) -> None:
+    """Record a round, and read its state again."""
+    ledger.record_round("run", r, model=MODEL, state=state)
+    require_same(ledger.progress("run")[1], state)
+    ledger.verify()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_round_writes_only_the_vectors_that_it_changed(
+    url: str, form: str, written: list[int]
+) -> None:
+    ledger, (memory, each) = opened(url), FORMS[form]
+    for r, state in enumerate(remembered(memory)):
+        written.clear()
+        record(ledger, r, state)
+        rows = state["aggregator.rows"]
+        fresh = np.flatnonzero(state["aggregator.stored"] == r)
+        chunks = np.unique(fresh // each).size if r else len(rows) // each
+        rest = sum(array.nbytes for array in state.values()) - rows.nbytes
+        assert sum(written) == chunks * each * rows[0].nbytes + rest
+    ledger.close()
+
+
+def test_a_state_that_was_written_whole_goes_on_in_parts(written: list[int]) -> None:
+    """As earlier versions wrote it: the digest is that of the whole only."""
+    ledger = opened("sqlite://")
+    for r, state in enumerate(remembered(Memory())):
+        written.clear()
+        record(ledger, r, state)
+        assert (sum(written) > state["aggregator.rows"].nbytes) == (r in (0, 3))
+        if r == 2:
+            with ledger._database.writing() as connection:
+                cut = sqlalchemy.func.substr(table.c.digest, 1, 64)
+                connection.execute(table.update().values(digest=cut))
+            require_same(ledger.progress("run")[1], state)
+    ledger.close()
+
+
+def test_a_memory_that_starts_afresh_is_written_whole() -> None:
+    """So is one of another form, and one after a round that kept no state."""
+    ledger, done = opened("sqlite://", rounds=99), 0
+    for memory in (Memory(), Memory(cap=1.0), FORMS["8 bits"][0], Memory()):
+        for state in remembered(memory, 3):
+            record(ledger, done, state)
+            done += 1
+    for state in remembered(Memory()):
+        kept = done % 3 > 0
+        ledger.record_round("run", done, model=MODEL, state=state if kept else None)
+        found = ledger.progress("run")[1]
+        require_same(found, state) if kept else None
+        done += 1
+    ledger.close()
+
+
+@pytest.mark.parametrize("form", ["one per client", "8 bits"])
+def test_damage_to_any_vector_is_found(form: str) -> None:
+    ledger = opened("sqlite://")
+    for r, state in enumerate(remembered(FORMS[form][0])):
+        ledger.record_round("run", r, model=MODEL, state=state)
+    with ledger._database.reading() as connection:
+        parts = list(connection.execute(sqlalchemy.select(state_parts)))
+    for part in parts:
+        where = state_parts.c.number == part.number
+        for changed in (bytes([part.bytes[0] ^ 1]) + part.bytes[1:], part.bytes):
+            with ledger._database.writing() as connection:
+                connection.execute(state_parts.update().where(where).values(bytes=changed))
+            if changed != part.bytes:
+                with pytest.raises(DamagedError, match="the state of run 'run' is damaged"):
+                    ledger.verify()
+    ledger.verify()
+    with ledger._database.writing() as connection:
+        cut = sqlalchemy.func.substr(table.c.digest, 1, 100)
+        connection.execute(table.update().values(digest=cut))
+    with pytest.raises(DamagedError, match="the state of run 'run' is damaged"):
+        ledger.verify()
+    ledger.close()
+
+
+@pytest.mark.parametrize("digest", ["no digest", "ab" * 40, "00" * 64])
+def test_a_damaged_digest_is_replaced_by_the_next_round(digest: str) -> None:
+    ledger = opened("sqlite://")
+    for r, state in enumerate(remembered(Memory(), 4)):
+        record(ledger, r, state)
+        with ledger._database.writing() as connection:
+            connection.execute(table.update().values(digest=digest))
     ledger.close()
 
 
@@ -168,6 +275,7 @@ def extra_memory(url: str, size: int) -> list[int]:
     return [int(number) for number in done.stdout.split()]
 
 
+@pytest.mark.slow
 def test_a_state_is_neither_written_nor_read_by_way_of_copies(url: str) -> None:
     """20 million numbers, 160 MB."""
     assert max(extra_memory(url, 20_000_000)) < 40 * MIB

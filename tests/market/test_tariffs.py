@@ -224,7 +224,8 @@ def test_what_is_offered_fits_the_outcome() -> None:
     with pytest.raises(InputError, match=r"must end at its least level of .* or above; got 0\.01"):
         offered_tariffs(replace(outcome, game=floored), low, ROUNDS)
     found, budget = offered_tariffs(outcome, MENU, ROUNDS)
-    assert budget == sum(max(own.payment(end) for end in own.ends) for own in found)
+    most = sum(max(own.payment(end) for end in own.ends) for own in found)
+    assert budget == most + sum(own.one_more(1, ROUNDS) for own in found)
 
 
 def run_market(ledger: Ledger, given_: Tariffs, **settings: Any) -> None:
@@ -336,9 +337,10 @@ def test_an_export_shows_the_money_that_was_chosen_not_the_most_that_was_offered
     commit(bargain, "alice", chosen)
     bargain.close()
     reveal(bargain)
-    ledger.deposit("treasury", chosen.payment - 1, "late")
-    with pytest.raises(LedgerError, match="overdraws treasury: 9 micro-units are there, 10 are"):
-        bargain.open(chosen.payment)
+    assert bargain.cost == 11  # two heads in seven rounds, of which the level has 1.75
+    ledger.deposit("treasury", bargain.cost - 1, "late")
+    with pytest.raises(LedgerError, match="overdraws treasury: 10 micro-units are there, 11 are"):
+        bargain.open(bargain.cost)
     ledger.deposit("treasury", 1, "the rest")
-    bargain.open(chosen.payment)
-    assert ledger.verify().runs["run"].budget == chosen.payment
+    bargain.open(11)
+    assert ledger.verify().runs["run"].budget == 11

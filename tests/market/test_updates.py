@@ -122,6 +122,7 @@ def test_a_sketch_is_that_of_its_definition(sizes: list[int]) -> None:
     assert found == pytest.approx(expected, rel=1e-8, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_honest_updates_are_not_taken_for_copies() -> None:
     """20,000 updates of one norm, of a softmax layer whose columns or rows add up to 0."""
     rng = np.random.default_rng(4)

@@ -72,6 +72,8 @@ def test_some_entries_at_a_time_give_the_books_of_all(url: str) -> None:
         ("UPDATE entries SET content = 'x' WHERE round = 2", "cannot be read|is not JSON"),
         ("UPDATE accounts SET balance = balance + 1 WHERE name = 'treasury'",
          "the balances are not the sums"),
+        ("UPDATE postings SET line = 66 WHERE line = (SELECT max(line) FROM postings)",
+         "are not numbered in order"),
         ("UPDATE entries SET round = 77 WHERE round = 3", "the entry known as"),
         ("DELETE FROM postings WHERE entry > 4; DELETE FROM entries WHERE number > 4",
          "the balances are not the sums|state"),
@@ -89,7 +91,12 @@ def test_the_first_thing_that_is_wrong_is_said(
     record(ledger, "run", 0, 6)
     ledger.close()
     raw = sqlite3.connect(path, isolation_level=None)
-    for name in ("entries_no_update", "entries_no_delete", "postings_no_delete"):
+    for name in (
+        "entries_no_update",
+        "entries_no_delete",
+        "postings_no_update",
+        "postings_no_delete",
+    ):
         raw.execute(f"DROP TRIGGER {name}")
     raw.executescript(change)
     raw.close()
@@ -163,6 +170,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_no_process_stays_behind(tmp_path: Path, how: signal.Signals) -> None:
     path = tmp_path / "market.db"
@@ -189,6 +197,7 @@ def _is_there(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
 
 
+@pytest.mark.slow
 def test_a_verification_that_rests_goes_on_afterwards(tmp_path: Path) -> None:
     url = str(tmp_path / "market.db")
     ledger = Ledger(url)
@@ -208,3 +217,26 @@ def test_what_is_said_of_it() -> None:
     assert str(Checked(5, 9)) == "verified to entry 5 of 9"
     assert str(Checked(5, 9, "entry 6 is missing.", True)) == "entry 6 is missing."
     assert module.PAUSE >= module.TURN
+
+
+def test_ctrl_c_while_the_process_starts_shows_no_traceback(tmp_path: Path) -> None:
+    program = f"""
+import time
+from fedprice.market.verification import Verification
+
+try:
+    verification = Verification("sqlite:///{tmp_path / "market.db"}")
+    print("started", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    verification.close()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    assert process.communicate(timeout=60) == ("", "")
+    assert process.returncode == 0

@@ -16,7 +16,7 @@ import pytest
 
 import fedprice.verify
 from fedprice.market.export import export
-from fedprice.market.ledger import Ledger
+from fedprice.market.ledger import Delivered, Ledger
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.simulation import simulation_key
 from fedprice.verify import (
@@ -308,7 +308,7 @@ def huge_amount(entries: Entries) -> None:
         (other_weight, "weight of .* must be"),
         (other_base, "signature of the update of .* is not valid"),
         (other_ledger, "message must be"),
-        (old_format, "is of format 1; this verifier knows 3"),
+        (old_format, "is of format 1; this verifier knows 4"),
         (pay_more, "posting must be"),
         (pay_another, "posting must be"),
         (skip_a_round, r"\(round 2 of run 'run'\): it does not follow: 0 of"),
@@ -406,11 +406,13 @@ def test_money_without_a_signature_does_not_verify_by_itself(tmp_path: Path) -> 
     ledger, path = Ledger("sqlite://"), tmp_path / "market.jsonl"
     ledger.deposit("treasury", 10, "first")
     ledger.open_unsigned("run", 10, {"alice": at_price(10, LEVEL_ONE)}, rounds=1)
-    ledger.record_round("run", 0, model="0" * 64)
+    ledger.record_round(
+        "run", 0, model="0" * 64, joined={"alice": Delivered("ab" * 32, "1.0", "1")}
+    )
     export(ledger, path, date=TODAY)
     assert fedprice.verify.main([str(path)]) == 4
     assert fedprice.verify.main([str(path), "--unsigned"]) == 0
-    ledger.withdraw("client:alice", 4, "payout")  # alice has no key in this ledger
+    ledger.withdraw("client:alice", 4, "payout", unsigned=True)  # alice has no key in this ledger
     assert ledger.verify().unsigned == ["run 'run'", "a withdrawal of client:alice"]
     ledger.close()
     ledger = Ledger("sqlite://")  # nor has its server
@@ -421,11 +423,12 @@ def test_money_without_a_signature_does_not_verify_by_itself(tmp_path: Path) -> 
     ledger.close()
 
 
-def test_random_edits_never_crash(entries: Entries) -> None:
-    """2,000 changes of any value to any other, chained anew: refused or harmless."""
+@pytest.mark.parametrize("count", [500, pytest.param(2000, marks=pytest.mark.slow)])
+def test_random_edits_never_crash(entries: Entries, count: int) -> None:
+    """Changes of any value to any other, chained anew: refused or harmless."""
     rng = random.Random(1)
     values: list[Any] = [None, True, 0, -1, 1.5, "", "x", [], {}, [[]], 1 << 80, "ab" * 32]
-    for _ in range(2000):
+    for _ in range(count):
         forged = copy.deepcopy(entries[: rng.randrange(4, len(entries))])
         spot: Any = rng.choice(forged)["content" if rng.random() < 0.8 else "postings"]
         for _ in range(rng.randrange(1, 5)):

@@ -11,6 +11,7 @@ GAMES = 75  # an exponent
 TIGHT = {"tol_feas": 1e-11, "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "max_iter": 500}
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("exponent", EXPONENTS)
 def test_exact_is_convex_is_the_best_of_random_starts(exponent: float) -> None:
     seen: dict[Status, int] = {}

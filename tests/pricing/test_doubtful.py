@@ -80,7 +80,7 @@ def test_floors_are_offered_only_where_they_would_bind() -> None:
 
 def test_a_frontier_has_one_warning_for_all_its_budgets() -> None:
     (line,) = frontier_warnings(frontier(FORTY, [-100, 10, 100, 200]))
-    assert line.startswith("losses at budgets up to 100 count on fees that nobody would pay.")
+    assert line.startswith("losses at budgets up to 100 rely on fees that nobody would pay.")
     assert "--outside" not in line  # which `frontier` does not have
     assert frontier_warnings(frontier(FORTY, [200, 400])) == []
 
@@ -88,14 +88,14 @@ def test_a_frontier_has_one_warning_for_all_its_budgets() -> None:
 def test_schemes_are_warned_of_by_name() -> None:
     lines = scheme_warnings([solve(FORTY, name) for name in ("equilibrium", "optimal-sampling")])
     assert len(lines) == 1
-    assert lines[0].startswith("optimal-sampling: client 14 and 5 more are to pay")
+    assert lines[0].startswith("optimal-sampling: client 14 and 5 more would have to pay")
     assert lines[0].endswith("Raise the budget.")
 
 
 def test_surpluses_are_what_a_deal_is_worth_over_joining_unpaid() -> None:
     outcome = solve(FORTY)
     assert ((outcome.surpluses < 0) == (outcome.prices < 0)).all()
-    assert solve(FORTY, "contracts").surpluses == pytest.approx(np.zeros(40), abs=1e-9)
+    assert not solve(FORTY, "contracts").surpluses.any()  # it was -1.44e-15 in total
     sellers = replace(FORTY, clients=replace(FORTY.clients, value=np.zeros(40)))
     paid = solve(sellers)
     assert paid.surpluses == pytest.approx(paid.profits)

@@ -80,7 +80,7 @@ def test_summaries_escape_what_clients_call_themselves() -> None:
     Console(file=screen, width=100, force_terminal=True).print(best)
     assert "[red]" in screen.getvalue()
     assert "\x1b[2J" not in screen.getvalue()
-    assert "relative gap" in screen.getvalue()
+    assert "this is proven" in screen.getvalue()
 
 
 def test_summary_is_plain_numbers() -> None:
@@ -94,9 +94,29 @@ def test_summary_is_plain_numbers() -> None:
     assert (summary["primal"], summary["dual"]) == (best.certificate.primal, best.certificate.dual)
 
 
-def test_certificate_line_shows_the_three_numbers() -> None:
-    best = replace(solve(GAME), certificate=Certificate(2.0, 1.5))
-    assert certificate_line(best) == "Certificate: primal 2, dual 1.5, relative gap 2.5e-01."
+def test_certificate_line_says_in_per_cent_what_could_be_saved() -> None:
+    best = solve(replace(GAME, budget=-490.0))
+    loss = best.expected_loss
+    for saved, text in ((0.0, "0.0001%"), (0.0161 * loss, "2%"), (-1e-12, "0.0001%")):
+        line = certificate_line(replace(best, certificate=Certificate(loss, loss - saved)))
+        assert line == (
+            "Certificate: within the budget, no other prices have an expected loss that is lower "
+            f"by more than {text}; this is proven."
+        )
+
+
+def test_the_distance_to_full_participation_is_that_of_everybody_joining_alike() -> None:
+    best = solve(replace(GAME, budget=-490.0))
+    assert best.distance > 0.01
+    alike = Outcome.from_prices(GAME, 1.0, scheme="x", levels=np.full(3, 1 - best.distance))
+    assert alike.expected_loss == pytest.approx(best.expected_loss)
+    other = replace(GAME, bound=replace(GAME.bound, alpha=9.0, rounds=7))
+    same = Outcome.from_prices(other, best.prices, scheme="x", levels=best.levels)
+    assert same.distance == pytest.approx(best.distance)  # without α
+    everybody = Outcome.from_prices(GAME, 1.0, scheme="x", levels=np.ones(3))
+    left_out = Outcome.from_prices(GAME, 1.0, scheme="x", levels=np.array([0.0, 1.0, 1.0]))
+    nobody_matters = replace(GAME, bound=replace(GAME.bound, alpha=0.0))
+    assert (everybody.distance, left_out.distance, solve(nobody_matters).distance) == (0, 1, 0)
 
 
 def test_gap_without_a_proof_is_infinite() -> None:

@@ -1,11 +1,13 @@
 """The baselines and the registry."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 import fedprice as fp
 from fedprice import (
@@ -17,9 +19,12 @@ from fedprice import (
     Scheme,
     Status,
     best_response,
+    price_for,
     solve,
 )
+from fedprice.commands.warnings import price_warnings
 from fedprice.pricing import RIVALS, find_scheme, find_schemes
+from fedprice.pricing.display import infeasible_line
 from tests.games import games
 
 OWN = """
@@ -223,7 +228,7 @@ def own(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", [*EXACT, "full"])
 def test_an_outcome_tells_the_properties_of_its_scheme(name: str) -> None:
     scheme, game = SCHEMES[name], example()
     for outcome in (scheme(game), scheme.function(game)):
@@ -233,13 +238,34 @@ def test_an_outcome_tells_the_properties_of_its_scheme(name: str) -> None:
     assert scheme.aggregator == ("fedavg" if name == "subset" else None)
 
 
+@given(game=games())
+def test_full_pays_every_client_its_cap_whatever_the_budget(game: Game) -> None:
+    outcome, cap = solve(game, "full"), game.clients.level_max
+    assert (outcome.levels == cap).all()
+    assert best_response(game, outcome.prices) == pytest.approx(cap, rel=1e-12)
+    flow = np.abs(outcome.payments).sum()
+    if outcome.status is Status.SLACK:
+        assert outcome.spend <= game.budget + 1e-12 * max(flow, abs(game.budget))
+    else:
+        assert outcome.status is Status.OVER_BUDGET
+        assert outcome.spend > game.budget
+
+
+def test_who_pays_everybody_is_told_that_the_budget_is_ignored() -> None:
+    outcome = solve(example(budget=20), "full")
+    assert outcome.spend == pytest.approx(price_for(outcome.game, 1.0).sum())
+    told = ["the budget of 20 is ignored; these prices cost 24.91."]
+    assert price_warnings(outcome) == told
+    assert solve(example(budget=30), "full").status is Status.SLACK
+
+
 def test_a_scheme_that_is_not_registered_has_properties_too() -> None:
-    mine = Scheme("mine", SCHEMES["uniform"].function, posts_prices=False, aggregator="difference")
+    mine = Scheme("mine", SCHEMES["uniform"].function, posts_prices=False, aggregator="memory")
     outcome = mine(example())
     assert (outcome.scheme, outcome.posts_prices, outcome.aggregator) == (
         "mine",
         False,
-        "difference",
+        "memory",
     )
 
 
@@ -295,6 +321,48 @@ def test_a_file_that_does_not_price(own: Path, function: str, message: str) -> N
         SCHEMES.pop("lottery", None)
 
 
+MISTAKEN = """
+import fedprice as fp
+
+def two_arguments(game, budget):
+    return fp.Outcome.from_prices(game, 1.0, scheme="two_arguments")
+
+def two_prices(game):
+    return fp.Outcome.from_prices(game, [1.0, 2.0], scheme="two_prices")
+
+def too_high(game):
+    return fp.Outcome.from_prices(game, 500.0, scheme="too_high")
+
+def too_low(game):
+    return fp.Outcome.from_prices(game, 0.0, scheme="too_low")
+"""
+
+
+def test_mistakes_in_a_scheme_are_explained(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(MISTAKEN, encoding="utf-8")
+    with pytest.raises(fp.InputError, match=r"is a function of one Game; got \(game, budget\)\."):
+        find_scheme(f"{path}:two_arguments")
+    with pytest.raises(fp.InputError) as raised:
+        solve(example(), f"{path}:two_prices")
+    assert str(raised.value) == (
+        f"scheme '{path}:two_prices': two_prices returned 2 prices for 3 clients; return one per "
+        "client, or a single number for all."
+    )
+    outcome = solve(example(), f"{path}:too_high")
+    assert infeasible_line(outcome) == (
+        f"infeasible: the prices of too_high spend {outcome.spend:,.6g}, and the budget is "
+        f"{outcome.game.budget:g}. Scale them with `fp.scale_to_budget`, or raise the budget."
+    )
+    floors = np.array([0.5, 0.5, 0.0])
+    clients = replace(example().clients, level_min=floors, value=np.zeros(3))
+    outcome = solve(replace(example(), clients=clients), f"{path}:too_low")
+    assert infeasible_line(outcome) == (
+        "infeasible: the prices of too_low leave 2 clients below their floors. Scale them with "
+        "`fp.scale_to_budget`, or lower the floors (level_min, a larger max_weight)."
+    )
+
+
 def test_files_that_hold_no_scheme(tmp_path: Path) -> None:
     with pytest.raises(fp.InputError, match=r"no Python file nowhere.py"):
         find_scheme("nowhere.py:f")
@@ -308,8 +376,10 @@ def test_files_that_hold_no_scheme(tmp_path: Path) -> None:
 
 
 def test_schemes_that_results_could_not_tell_apart(own: Path) -> None:
-    assert [s.name for s in find_schemes(["uniform", "subset", "uniform"])] == ["uniform", "subset"]
-    with pytest.raises(fp.InputError, match="would be called 'subset' in the results"):
+    assert [s.name for s in find_schemes(["uniform", "subset"])] == ["uniform", "subset"]
+    with pytest.raises(fp.InputError, match="the scheme 'uniform' is named twice"):
+        find_schemes(["uniform", "subset", "uniform"])
+    with pytest.raises(fp.InputError, match="the scheme 'subset' is in the results already"):
         find_schemes(["uniform", "subset"], taken=["subset"])
     again = own.with_name("again.py")
     again.write_text(OWN.replace("lottery", "raffle"), encoding="utf-8")
@@ -319,3 +389,59 @@ def test_schemes_that_results_could_not_tell_apart(own: Path) -> None:
     finally:
         SCHEMES.pop("lottery", None)
         SCHEMES.pop("raffle", None)
+
+
+def test_a_file_is_executed_once_and_leaves_the_path_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("PRICE = 2.0\n", encoding="utf-8")
+    (tmp_path / "later.py").write_text("TIMES = 1.5\n", encoding="utf-8")
+    counted = tmp_path / "counted.py"
+    source = (
+        "import pathlib\nimport fedprice as fp\nfrom beside import PRICE\n"
+        f"with pathlib.Path({str(tmp_path / 'runs')!r}).open('a') as file:\n    file.write('x')\n"
+        "def flat(game):\n    from later import TIMES\n"
+        "    return fp.Outcome.from_prices(game, PRICE * TIMES, scheme='flat')\n"
+    )
+    counted.write_text(source, encoding="utf-8")
+    path = list(sys.path)
+    for _ in range(3):
+        assert solve(example(), f"{counted}:flat").prices.tolist() == [3, 3, 3]
+    assert (tmp_path / "runs").read_text() == "x"
+    assert sys.path == path
+    counted.write_text(source.replace("* TIMES", "* 2"), encoding="utf-8")  # edited in a session
+    assert solve(example(), f"{counted}:flat").prices.tolist() == [4, 4, 4]
+    assert (tmp_path / "runs").read_text() == "xx"
+    counted.write_text("import nowhere_at_all\n", encoding="utf-8")
+    with pytest.raises(fp.InputError, match="failed: ModuleNotFoundError"):
+        solve(example(), f"{counted}:flat")
+    assert sys.path == path
+
+
+@given(game=games(floors=True), seed=st.integers(0, 99))
+def test_prices_in_any_proportions_are_scaled_to_the_budget(game: Game, seed: int) -> None:
+    shape = np.random.default_rng(seed).exponential(size=len(game.clients))
+    prices = fp.scale_to_budget(game, shape)
+    assert np.allclose(prices, fp.scale_to_budget(game, 1e9 * shape), rtol=1e-9)
+    outcome = Outcome.from_prices(game, prices, scheme="any")
+    if outcome.status is Status.FEASIBLE:
+        assert outcome.spend == pytest.approx(game.budget, rel=1e-9, abs=1e-9)
+    elif outcome.status is Status.SLACK:
+        assert outcome.spend <= game.budget * (1 + 1e-9) + 1e-9
+    at_floor = price_for(game, game.clients.level_min)
+    scale = (prices / shape).min()
+    floored = np.where(game.clients.level_min > 0, at_floor, -np.inf)
+    assert np.allclose(prices, np.maximum(scale * shape, floored), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ([1, 2], r"`shape` must have one entry per client, 3; got \(2,\)"),
+        ([1, -2, 3], "`shape` must be finite numbers, at least 0; got -2 for client '2'"),
+        ([1, 2, np.nan], "`shape` must be finite numbers, at least 0; got nan for client '3'"),
+        ([0, 0, 0], "above 0 for at least one client"),
+        (["a", 1, 2], "`shape` must be numbers"),
+    ],
+)
+def test_shapes_that_cannot_be_scaled(shape: list[float], message: str) -> None:
+    with pytest.raises(fp.InputError, match=message):
+        fp.scale_to_budget(example(), shape)

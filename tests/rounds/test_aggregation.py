@@ -10,7 +10,7 @@ import pytest
 from fedprice.arrays import BoolArray, FloatArray, IntArray, State
 from fedprice.learning import Task
 from fedprice.learning.task import Updates
-from fedprice.rounds import AGGREGATORS, Aggregator, Difference, FedAvg, Hajek, HorvitzThompson
+from fedprice.rounds import AGGREGATORS, Aggregator, FedAvg, Hajek, HorvitzThompson
 from fedprice.rounds.aggregation import Arrivals
 from fedprice.rounds.loop import Rounds
 from fedprice.rounds.server_step import Plain
@@ -35,12 +35,10 @@ def taken(
     return round_.finish(), round_.state()
 
 
-def moments(aggregator: Aggregator, last: np.ndarray | None = None) -> tuple[np.ndarray, float]:
+def moments(aggregator: Aggregator) -> tuple[np.ndarray, float]:
     """The exact mean, and mean squared distance from full participation, over all 2^N joins."""
     mean, spread = np.zeros(SIZE), 0.0
     state = aggregator.start(COUNT, SIZE)
-    if last is not None:
-        state = {"last": last, "expected": WEIGHT @ last}
     for joins in itertools.product([False, True], repeat=COUNT):
         joined = np.flatnonzero(joins)
         step, _ = taken(aggregator, state, joined, UPDATES[joined])
@@ -60,20 +58,6 @@ def test_lemma_1_horvitz_thompson_is_unbiased() -> None:
 def test_fedavg_is_biased() -> None:
     mean, _ = moments(FedAvg())
     assert np.abs(mean - FULL).max() > 0.02
-
-
-def test_difference_is_unbiased_and_far_less_random() -> None:
-    last = UPDATES + 0.1 * RNG.normal(size=UPDATES.shape).astype(np.float32)
-    mean, spread = moments(Difference(), last)
-    assert mean == pytest.approx(FULL, abs=1e-6)
-    assert spread < moments(HorvitzThompson())[1] / 20
-
-
-def test_difference_remembers() -> None:
-    joined = np.array([1, 4])
-    _, state = taken(Difference(), Difference().start(COUNT, SIZE), joined, UPDATES[joined])
-    assert np.array_equal(state["last"][joined], UPDATES[joined])
-    assert state["expected"] == pytest.approx(WEIGHT @ state["last"], abs=1e-7)
 
 
 @EVERY
@@ -182,26 +166,18 @@ def test_a_refused_update_leaves_the_round_of_the_others(
             assert np.array_equal(found[name], array), name
 
 
-def test_difference_and_fedavg_are_right_as_soon_as_an_update_is_refused() -> None:
-    """Once they were wrong: weights and memory counted updates that never reached the model."""
+def test_fedavg_is_right_as_soon_as_an_update_is_refused() -> None:
+    """Once it was wrong: weights counted updates that never reached the model."""
     task, coins = small_task(COUNT), Coins(LEVELS, HEADS, HEADS)
     refused = HEADS[[1, 4]]
     admitted = np.setdiff1d(HEADS, refused)
-    for aggregator in (Difference(), FedAvg()):
-        loop = loop_of(task, aggregator, coins, refused)
-        first = task.updates(loop.model, HEADS, 0, 7).values
-        take(task, loop, [HEADS])
-        before = loop.vector
-        second = task.updates(loop.model, admitted, 1, 7).values
-        take(task, loop, [HEADS[:3], HEADS[3:]])
-        own = task.weight[admitted]
-        if isinstance(aggregator, FedAvg):
-            step = own @ second / own.sum()
-        else:
-            last = np.zeros((COUNT, 5))
-            last[HEADS] = first
-            step = task.weight @ last + own / LEVELS[admitted] @ (second - last[admitted])
-        assert loop.vector - before == pytest.approx(step, abs=1e-6)
+    loop = loop_of(task, FedAvg(), coins, refused)
+    take(task, loop, [HEADS])
+    before = loop.vector
+    second = task.updates(loop.model, admitted, 1, 7).values
+    take(task, loop, [HEADS[:3], HEADS[3:]])
+    own = task.weight[admitted]
+    assert loop.vector - before == pytest.approx(own @ second / own.sum(), abs=1e-6)
 
 
 class Enumeration(NamedTuple):
@@ -251,7 +227,13 @@ def enumeration(aggregator: Aggregator, seed: int = 0, count: int = 6) -> Enumer
     return Enumeration(chances, steps, totals, weight @ updates, updates, weight, arrival)
 
 
-@pytest.mark.parametrize("aggregator", [HorvitzThompson(), Difference()])
+UNBIASED = [
+    HorvitzThompson(),
+    *(AGGREGATORS[n] for n in ("unbiased-memory", "fedvarp", "fedstale")),
+]
+
+
+@pytest.mark.parametrize("aggregator", UNBIASED, ids=lambda one: one.name)
 @pytest.mark.parametrize("seed", range(3))
 def test_unbiased_over_all_coins_and_refusals(aggregator: Aggregator, seed: int) -> None:
     found = enumeration(aggregator, seed)
@@ -280,15 +262,3 @@ def test_the_bias_of_hajek_is_the_stated_one(seed: int) -> None:
 def test_fedavg_is_biased_over_all_coins_and_refusals() -> None:
     found = enumeration(FedAvg())
     assert np.abs(found.mean - found.full).max() > 0.02
-
-
-def test_the_memory_of_difference_is_that_of_its_sum() -> None:
-    """Updates in double precision are remembered in single; the sum must be of what is kept."""
-    task, rng = small_task(COUNT), np.random.default_rng(3)
-    heads = [np.flatnonzero(rng.random(COUNT) < 0.6) for _ in range(2)]
-    loop = loop_of(task, Difference(), Coins(LEVELS, *heads))
-    for joined in heads:
-        take(task, loop, [joined])
-    state = loop.state()
-    kept = task.weight @ state["aggregator.last"].astype(np.float64)
-    assert state["aggregator.expected"] == pytest.approx(kept, abs=1e-15)

@@ -119,12 +119,26 @@ def test_the_weight_counts_delivery_and_all_parts(monkeypatch: pytest.MonkeyPatc
     levels, delivery = [0.5, 1.0, 1.0], [0.1, 1.0, 1.0]
     task = throwing(3e38)
     with pytest.raises(DivergedError) as error:
-        simulate(task, levels, delivery=delivery, rounds=400, seed=1, evaluate_every=400)
+        simulate(
+            task,
+            levels,
+            delivery=delivery,
+            rounds=400,
+            seed=1,
+            evaluate_every=400,
+            aggregator=HorvitzThompson(),
+        )
     # Cid's 0.7 alone does not overflow; whether ann is in decides.
     match = re.search(r"^round 6: .* was ([\d.]+), of client '(\w+)'", str(error.value))
     assert match is not None
     before = simulate(
-        throwing(0.1), levels, delivery=delivery, rounds=6, seed=1, evaluate_every=400
+        throwing(0.1),
+        levels,
+        delivery=delivery,
+        rounds=6,
+        seed=1,
+        evaluate_every=400,
+        aggregator=HorvitzThompson(),
     )
     weight = before.largest_weight[5]
     assert float(match[1]) == pytest.approx(weight, rel=1e-2)
@@ -142,6 +156,7 @@ def same(one: History, other: History) -> bool:
 
 
 SETTINGS: dict[str, Any] = {
+    "aggregator": HorvitzThompson(),
     "rounds": 12,
     "evaluate_every": 4,
     "seed": 1,

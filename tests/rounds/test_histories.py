@@ -9,6 +9,7 @@ former since exponentials are computed in 32 bits, the latter since more classes
 import hashlib
 import json
 import platform
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -38,8 +39,11 @@ def digest(history: History) -> str:
     return found.hexdigest()
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(("name", "rounds"), [("setup1", 40), ("setup2", 25), ("setup3", 12)])
 def test_histories_are_unchanged(name: str, rounds: int, request: pytest.FixtureRequest) -> None:
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("recorded on Python 3.11: numpy's wheels for others round differently")
     if not (binding.get_host_cpu_features().get("fma") and platform.libc_ver()[0] == "glibc"):
         pytest.skip("without fused multiply-adds or glibc's exp and log, results round differently")
     data = request.getfixturevalue(IMAGES[name]) if name in IMAGES else None
@@ -47,7 +51,7 @@ def test_histories_are_unchanged(name: str, rounds: int, request: pytest.Fixture
     federation = setup.federation(data)
     task, clock = LogisticRegression(federation), setup.clock(federation)
     found = {}
-    for kind in ("horvitz-thompson", "fedavg", "difference"):
+    for kind in ("horvitz-thompson", "fedavg", "memory"):
         for delivery in (1.0, 0.8):
             history = simulate(
                 task, LEVELS, rounds=rounds, aggregator=AGGREGATORS[kind], delivery=delivery,
@@ -55,6 +59,13 @@ def test_histories_are_unchanged(name: str, rounds: int, request: pytest.Fixture
             )  # fmt: skip
             found[f"{name} {kind} rounds={rounds} delivery={delivery}"] = digest(history)
     ridged = LogisticRegression(federation, Training(l2=0.01, local_steps=30, batch=7))
-    history = simulate(ridged, LEVELS, rounds=8, evaluate_every=3, seed=2)
+    history = simulate(
+        ridged,
+        LEVELS,
+        rounds=8,
+        evaluate_every=3,
+        seed=2,
+        aggregator=AGGREGATORS["horvitz-thompson"],
+    )
     found[f"{name} l2"] = digest(history)
     assert found == {key: known for key, known in KNOWN.items() if name in key}

@@ -21,13 +21,15 @@ from fedprice.learning.evaluation import Spare, thread_pool
 from fedprice.rounds import (
     AGGREGATORS,
     Aggregator,
-    Difference,
     History,
     HorvitzThompson,
+    Memory,
     simulate,
     simulate_runs,
 )
+from fedprice.rounds.aggregation.stored import bytes_needed
 from fedprice.rounds.oracle import train
+from fedprice.rows import CHUNK
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
@@ -128,7 +130,7 @@ def test_gradient_by_differences() -> None:
 
 
 def test_threads_and_company_do_not_change_a_bit(task: LogisticRegression) -> None:
-    settings = ROUNDS | {"aggregator": Difference()}
+    settings = ROUNDS | {"aggregator": Memory()}
     alone = simulate(task, LEVELS, seed=3, threads=1, **settings)
     for threads in (2, 5):
         other = simulate(task, LEVELS, seed=3, threads=threads, **settings)
@@ -151,14 +153,29 @@ def test_the_last_of_several_runs_gets_the_spare_threads(task: LogisticRegressio
     assert same(alone, simulate_runs(task, runs, threads=2, **ROUNDS)[1])
 
 
-def test_resumed_is_uninterrupted(task: LogisticRegression, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [64, CHUNK])
+@pytest.mark.parametrize("form", ["32 bits", "8 bits", "groups"])
+def test_resumed_is_uninterrupted(
+    task: LogisticRegression,
+    tmp_path: Path,
+    form: str,
+    chunk: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fedprice.rows.CHUNK", chunk)
     path = tmp_path / "run.npz"
+    size = sum(array.size for array in task.initial)
+    memory = {
+        "32 bits": Memory(),
+        "8 bits": Memory(limit=bytes_needed(8, size, 32) - 1),
+        "groups": Memory(groups=np.arange(8) // 2),
+    }[form]
 
     def stop(done: int) -> None:
         if done == 8:
             raise KeyboardInterrupt
 
-    settings = ROUNDS | {"aggregator": Difference(), "seed": 3}
+    settings = ROUNDS | {"aggregator": memory, "seed": 3}
     whole = simulate(task, LEVELS, **settings)
     with pytest.raises(KeyboardInterrupt):
         simulate(task, LEVELS, checkpoint=path, progress=stop, **settings)
@@ -194,6 +211,7 @@ def test_one_failed_run_stops_the_others(task: LogisticRegression) -> None:
         simulate_runs(task, [(0.5, 0)], checkpoints=["a.npz", "b.npz"])
 
 
+@pytest.mark.slow
 def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
     """Without a compiled cache, with one, and again: the same model."""
     program = (
@@ -216,20 +234,21 @@ def test_a_process_that_compiles_gives_the_same_bits(tmp_path: Path) -> None:
 
 def test_checkpoints_know_their_learning_rate(federation: Federation, tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
+    settings = ROUNDS | {"aggregator": HorvitzThompson()}  # with memory, a cut file goes on earlier
 
     def with_rate(rate: float) -> LogisticRegression:
         return LogisticRegression(federation, replace(TRAINING, rate=lambda _: rate))
 
-    simulate(with_rate(0.1), LEVELS, checkpoint=path, **ROUNDS)
+    simulate(with_rate(0.1), LEVELS, checkpoint=path, **settings)
     with pytest.raises(InputError, match="the checkpoint of another run"):
-        simulate(with_rate(0.02), LEVELS, checkpoint=path, **ROUNDS)
+        simulate(with_rate(0.02), LEVELS, checkpoint=path, **settings)
     again = with_rate(0.1)
-    whole = simulate(again, LEVELS, **ROUNDS)
-    assert same(whole, simulate(again, LEVELS, checkpoint=path, **ROUNDS))
+    whole = simulate(again, LEVELS, **settings)
+    assert same(whole, simulate(again, LEVELS, checkpoint=path, **settings))
     for cut in (10, 1000, 3000):
         path.write_bytes(path.read_bytes()[:-cut])
         with pytest.raises(InputError, match="is not a checkpoint"):
-            simulate(again, LEVELS, checkpoint=path, **ROUNDS)
+            simulate(again, LEVELS, checkpoint=path, **settings)
 
 
 def test_lost_deliveries_are_weighed_up(task: LogisticRegression) -> None:
@@ -243,14 +262,18 @@ def test_lost_deliveries_are_weighed_up(task: LogisticRegression) -> None:
 def test_the_aggregator_gets_levels_times_delivery(task: LogisticRegression) -> None:
     """One round: the model is the sum of a / (q ρ) times the updates of those who delivered."""
     rho = np.linspace(0.4, 0.9, 8)
-    alone = [
-        simulate(task, np.eye(8)[n], rounds=1, seed=5).model[0] / task.weight[n] for n in range(8)
-    ]
-    history = simulate(task, LEVELS, rounds=1, delivery=rho, seed=5)
+    once: dict[str, Any] = {"rounds": 1, "seed": 5, "aggregator": HorvitzThompson()}
+    alone = [simulate(task, np.eye(8)[n], **once).model[0] / task.weight[n] for n in range(8)]
+    history = simulate(task, LEVELS, delivery=rho, **once)
     heads = [n for n in joiners(5, 0, LEVELS) if uniform(key(5, DELIVERIES, 0, int(n))) < rho[n]]
     assert history.joined.tolist() == [len(heads)]
     expected = sum(task.weight[n] / (LEVELS[n] * rho[n]) * alone[n] for n in heads)
     assert history.model[0] == pytest.approx(expected, abs=1e-5 * np.abs(expected).max())
+
+
+def test_the_largest_gradient_is_that_of_all_rounds(task: LogisticRegression) -> None:
+    found = [simulate(task, 1.0, rounds=rounds, seed=5).grad_norm_max for rounds in (1, 4, 12)]
+    assert (np.diff(found, axis=0) >= 0).all()
 
 
 def test_who_does_not_deliver_still_takes_time(task: LogisticRegression) -> None:
@@ -341,7 +364,7 @@ def test_memory_does_not_grow_with_the_joiners() -> None:
     task = LogisticRegression(federation, Training(local_steps=1, batch=1))
     simulate(task, 0.01, rounds=1)  # compiles, and pads the data
     tracemalloc.start()
-    simulate(task, 1.0, rounds=1)
+    simulate(task, 1.0, rounds=1, aggregator=HorvitzThompson())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 15e6

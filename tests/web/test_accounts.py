@@ -117,7 +117,7 @@ def test_an_account_with_all_kinds_of_entries(tmp_path: Path) -> None:
     ledger.deposit("treasury", 10**9, "grant")
     ledger.deposit("client:alice", 5_000_000, "own")
     ledger.deposit("client:alice", 1_000_000, "by mistake")
-    ledger.reverse(4, "it was a mistake")
+    ledger.reverse(4, "it was a mistake", unsigned=True)
     name = "client:alice"  # a run may be called so, too
     terms = {"alice": paying(7_000_000), "bob": paying(1_000_000)}
     ledger.open_unsigned(name, 8_000_000, terms, rounds=6)
@@ -168,8 +168,8 @@ def test_clients_to_choose_from(small: Small) -> None:
 
 
 def test_many_rounds_are_not_all_named() -> None:
-    said = str(Undelivered("missed", "drew heads, and sent nothing", tuple(range(1, 1001))))
+    said = str(Undelivered("missed", "selected, but sent no update", tuple(range(1, 1001))))
     assert said == (
-        "Missed in rounds 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 988 more: drew heads, and sent "
-        "nothing."
+        "Missed in rounds 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 988 more: selected, but sent "
+        "no update."
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,7 +23,7 @@ from fedprice.web.api import api
 from fedprice.web.guard import Guard
 from fedprice.web.questions import MOST_CLIENTS
 from fedprice.web.served import Served
-from tests.web.asgi import Answer, Asking
+from tests.web.asgi import Answer, Asking, asked
 from tests.web.markets import exported
 from trials.markets import NAMES, small_market
 
@@ -64,9 +66,6 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         ("price", "--budget 400 --outside stay", {"budget": 400, "outside": "stay"}),
         ("compare", "--budget 60 --scheme subset --scheme uniform",
          {"budget": 60, "scheme": ["subset", "uniform"]}),
-        ("frontier", "--budgets 10:50:3", {"budgets": [10, 30.0, 50]}),
-        ("lies", "--budget 60 --factor 3 --free-response",
-         {"budget": 60, "factor": 3, "free_response": True}),
         ("post", "--budget 60 --beliefs exponential --cost 50 --value 4000 --sequential",
          {"budget": 60, "beliefs": "exponential", "cost": 50, "value": 4000, "sequential": True}),
         ("post", "--budget 60 --beliefs others",
@@ -87,6 +86,27 @@ def test_the_api_answers_byte_for_byte_as_the_command(
     assert answer.text == out
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed", "fields"),
+    [
+        ("frontier", "price --budgets 10:50:3", {"budgets": [10, 30.0, 50]}),
+        ("lies", "compare --scheme equilibrium --budget 60 --lies 3 --free-response",
+         {"budget": 60, "factor": 3, "free_response": True}),
+    ],
+)  # fmt: skip
+def test_the_api_answers_a_part_of_what_the_command_does(
+    run: Run, table: Path, asked: str, typed: str, fields: dict[str, Any]
+) -> None:
+    command, *options = typed.split()
+    code, out, err = run(command, table, *options, "--alpha", ALPHA, "--format", "json")
+    assert code == 0, err
+    answer = post(asked, clients=rows_of(table), alpha=ALPHA, **fields)
+    assert answer.status == 200, answer.text
+    whole, part = json.loads(out), answer.json()
+    assert len(part) == 2
+    assert part == {name: whole[name] for name in part}
 
 
 def test_clients_may_be_given_as_columns(table: Path) -> None:
@@ -154,9 +174,9 @@ CLIENT = {"client_id": "a", "samples": 1, "grad_norm": 1, "cost": 1, "value": 0}
         ("price", {"outside": "nothing"}, "`outside` nothing needs `outside_losses`"),
         ("price", {"outside": "x"}, "`outside` must be 'free', 'stay' or 'nothing'; got 'x'."),
         ("post", {"beliefs": "clients.csv"}, "`beliefs` must be a table, exponential or others"),
-        ("post", {"beliefs": "others", "cost": 1}, "`cost` and `value` go with `beliefs`"),
+        ("post", {"beliefs": "others", "cost": 1}, "`cost` and `value` require `beliefs`"),
         ("post", {"beliefs": "exponential"}, "give `cost` and `value`"),
-        ("post", {"beliefs": "others", "risk": 0.1}, "`beliefs` others does not go with `risk`"),
+        ("post", {"beliefs": "others", "risk": 0.1}, "`beliefs` others cannot be combined"),
         ("post", {"beliefs": "others", "form": "blocks", "blocks": 99}, "`blocks` must be"),
     ],
 )  # fmt: skip
@@ -189,6 +209,21 @@ def test_bodies_that_are_no_strict_json_are_refused(body: bytes, line: str) -> N
     assert line in answer.json()["error"]
 
 
+def test_many_fields_one_of_which_is_there_twice_take_little_time() -> None:
+    fields = "".join(f'"a{n}": 0, ' for n in range(30_000))
+    began = time.process_time()
+    answer = asking().post("/api/price", body=f'{{{fields}"a29999": 0}}'.encode())
+    assert answer.json() == {"error": "the field 'a29999' is there twice."}
+    assert time.process_time() - began < 2
+
+
+def test_columns_are_bounded_like_fields_of_rows() -> None:
+    names = [f"c{n}" for n in range(101)]
+    for clients in ([dict.fromkeys(names, 1)], {name: [1] for name in names}):
+        answer = post("price", alpha=1, clients=clients)
+        assert answer.json() == {"error": "`clients` has more than 100 different fields."}
+
+
 def test_an_infeasible_budget_is_the_line_of_the_command(run: Run, tmp_path: Path) -> None:
     rows = [CLIENT | {"level_min": 0.9, "cost": 50}]
     table = tmp_path / "clients.csv"
@@ -211,12 +246,56 @@ def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_module, "MOST_BELIEFS", 1)
     many = post("post", clients=two, alpha=1, beliefs="others", form="tariff")
     assert "at most 1 different beliefs here; got 2." in many.json()["error"]
+    monkeypatch.setattr(api_module, "MOST_TYPES", 3)
+    types = {"cost": [1, 2], "value": [0, 0], "probability": [0.5, 0.5]}
+    many = post("post", clients=two, alpha=1, beliefs=types)
+    assert "must be at most 3 here; got 4." in many.json()["error"]
+    monkeypatch.setitem(MOST_CLIENTS, "others", 1)
+    many = post("post", clients=two, alpha=1, beliefs="others")
+    assert "`clients` must have at most 1 rows here; got 2." in many.json()["error"]
+    monkeypatch.setattr("fedprice.web.questions.MOST_VALUES", 3)
+    assert "must have at most 3 values" in post("price", clients=two, alpha=1).json()["error"]
+    monkeypatch.undo()
     monkeypatch.setattr(api_module, "LARGEST_QUESTION", 10)
     assert post("price", clients=two, alpha=1).status == 413
     monkeypatch.setattr(api_module, "MOST_AT_ONCE", 0)
     busy = post("respond")
     assert busy.status == 503
     assert "try again later" in busy.json()["error"]
+
+
+def test_an_export_is_verified_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_module, "LONGEST_VERIFYING", -1.0)
+    answer = asking().post("/api/verify", body=b"{}\n")
+    assert answer.status == 422
+    assert "do it with: fedprice verify EXPORT" in answer.json()["error"]
+
+
+def test_an_export_that_does_not_arrive_keeps_nobody_from_verifying() -> None:
+    app = asking().app
+    begun = asyncio.Event()
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/verify", "root_path": "",
+        "query_string": b"", "headers": [(b"host", b"127.0.0.1:8080")],
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        begun.set()
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        """Take what is said when the request is given up."""
+
+    async def second() -> Answer:
+        first = asyncio.ensure_future(app(scope, receive, send))
+        await begun.wait()
+        answer = await asked(app, "POST", "/api/verify", body=b"{}\n")
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        return answer
+
+    assert asyncio.run(second()).status == 422
 
 
 def test_nothing_else_is_there() -> None:
@@ -336,7 +415,9 @@ def test_an_export_is_verified_and_a_changed_one_refused(
     answer = asking().post("/api/verify?client=alice", body=export)
     assert answer.status == 200, answer.text
     assert answer.json()["verified"] is True
-    assert "\n".join(answer.json()["lines"]) + "\n" == said
+    *lines, advice = said.splitlines()  # the command adds what to give it
+    assert answer.json()["lines"] == lines
+    assert "give --head HASH" in advice
     for body, query, line in (
         (export.replace(b"alice", b"alicf"), "", "the export does not verify: entry"),
         (b"SQLite format 3\0", "", "the export is a database, not an export"),
@@ -345,7 +426,7 @@ def test_an_export_is_verified_and_a_changed_one_refused(
         (export, f"?head={'ab' * 32}", "does not verify"),
         (export, f"?server={'ab' * 32}", "the server signs with"),
         (export, "?head=ab", "`head` must be 64 hexadecimal digits; got 'ab'."),
-        (export, f"?key={'ab' * 32}", "`key` belongs to a client; name it with `client`."),
+        (export, f"?key={'ab' * 32}", "`key` is a client's; name the client with `client`."),
         (export, "?unsigned=yes", "`unsigned` must be true or false; got 'yes'."),
         (export, "?receipts=/etc/passwd", "unknown parameter 'receipts' in the address."),
         (export, "?client=a&client=b", "`client` must be given once."),

@@ -1,4 +1,4 @@
-"""Ten thousand requests that mean no good: no 500, no traceback, no hang.
+"""Twenty thousand requests that mean no good: no 500, no traceback, no hang.
 
 Each seed is a test of its own, so that a failure can be repeated.
 """
@@ -26,7 +26,7 @@ from trials.markets import small_market
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-SEEDS = range(10)
+SEEDS = range(20)
 REQUESTS = 1000  # of each seed
 SLOWEST = 20.0  # seconds for one answer, on a busy machine
 ODD_NUMBERS = [
@@ -212,6 +212,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> tuple[ASGIApp, bytes]:
     return Guard(app, host="127.0.0.1", port=8080), export
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_request_breaks_the_api(
     served: tuple[ASGIApp, bytes], seed: int, caplog: pytest.LogCaptureFixture

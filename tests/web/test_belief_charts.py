@@ -243,7 +243,9 @@ def test_too_many_clients_for_a_page_are_told_the_way_out() -> None:
         many.post(PostAsked(beliefs="others"))
     with pytest.raises(InputError, match="up to 5,000 clients"):
         many.comparable()
-    with pytest.raises(InputError, match=r"up to 400 clients.*Run: fedprice lies clients\.csv"):
+    with pytest.raises(
+        InputError, match=r"up to 400 clients.*Run: fedprice compare --lies 2 clients\.csv"
+    ):
         many.lies(many.equilibrium(PostAsked()))
 
 
@@ -261,10 +263,11 @@ def test_numbers_beyond_all_measure_are_one_line() -> None:
 
 def test_the_table_shows_prices_of_few_blocks_only(posted: fp.Posted) -> None:
     names = tariff_frame(posted).columns
-    assert names[:4] == ["client_id", "samples", "cost", "value"]
-    assert names[4:] == ["impact", "price", "expected_level", "expected_payment", "payment_std"]
+    offered = ["client_id", "price", "expected_level", "expected_payment", "payment_std"]
+    assert names[:5] == offered  # first, so that a narrow screen shows them
+    assert names[5:] == ["samples", "cost", "value", "impact"]
     blocks = tariff_frame(PostAsked(form="blocks", blocks=2, budget=50).post(PLAIN, cells=6))
-    assert blocks.columns[2:6] == ["impact", "price_1", "price_2", "expected_level"]
+    assert blocks.columns[:4] == ["client_id", "price_1", "price_2", "expected_level"]
     tariff = tariff_frame(PostAsked(form="tariff", budget=50).post(PLAIN, cells=6))
     assert not any(name.startswith("price") for name in tariff.columns)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,6 +37,11 @@ def rest(page: Page) -> None:
     page.get_by_role("status").wait_for(state="hidden", timeout=SLOW)
 
 
+def details(page: Page) -> None:
+    """Open what is one click away."""
+    page.get_by_text("Details: why these offers").click()
+
+
 @pytest.fixture
 def ten(tmp_path: Path) -> Path:
     """Ten clients whose costs and values nobody knows."""
@@ -52,7 +58,9 @@ def test_beliefs_move_the_numbers_and_the_link_restores_them(
     before = PostAsked().post(clients)
     card(page, "expected loss", number(before.expected_loss))
     known = before.value_of_information(200)
-    card(page, "full information", f"{known.ratio:.2f} ×")
+    card(page, "cost of not knowing", f"{known.ratio - 1:+.0%}")
+    page.get_by_text("twice as high").wait_for()
+    details(page)
     page.get_by_text("3 of 40 would refuse the prices of the equilibrium.").wait_for()
     page.get_by_text("40 of 40 clients gain").wait_for()
 
@@ -72,17 +80,21 @@ def test_beliefs_move_the_numbers_and_the_link_restores_them(
     assert page.locator('input[aria-label="mean cost"]').input_value() == "80"
 
 
+@pytest.mark.slow
 def test_forms_and_files_without_costs(
     serving: Callable[..., Serving], page: Page, ten: Path, tmp_path: Path
 ) -> None:
     page.goto(f"{serving(ten).url}beliefs?budget=50")
     clients = fp.Clients.read(ten, types=False)
-    card(page, "expected loss", number(PostAsked(budget=50).post(clients).expected_loss))
+    sellers = PostAsked(budget=50, value=0)
+    card(page, "expected loss", number(sellers.post(clients).expected_loss))
+    details(page)
     page.get_by_text("This needs costs and values").first.wait_for()
     assert page.get_by_role("button", name="menu", exact=True).count() == 0
+    page.get_by_text("More settings", exact=True).click()
     page.get_by_role("button", name="blocks", exact=True).click()
     page.get_by_role("button", name="2", exact=True).click()
-    asked = PostAsked(budget=50, form="blocks", blocks=2)
+    asked = replace(sellers, form="blocks", blocks=2)
     card(page, "expected loss", number(asked.post(clients).expected_loss))
     page.wait_for_url("**form=blocks&blocks=2*")
     card(page, "certificate", "none")
@@ -118,6 +130,7 @@ def test_forms_and_files_without_costs(
     page.get_by_text("Example: 40 clients").wait_for()
 
 
+@pytest.mark.slow
 def test_forms_are_compared_on_a_narrow_dark_screen(
     serving: Callable[..., Serving], page: Page, ten: Path
 ) -> None:
@@ -127,16 +140,38 @@ def test_forms_are_compared_on_a_narrow_dark_screen(
     page.goto(f"{url}&form=nonsense")
     page.get_by_text("there is no form 'nonsense'").wait_for()
     page.goto(f"{url}&beliefs=ranges&cost_low=40&cost_high=40")  # 32 types: quick
+    details(page)
     page.get_by_role("button", name="Compare the forms").click()
     page.get_by_text("200 draws of all costs and values.").wait_for(timeout=SLOW)
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.slow
 def test_refusals_are_shown_where_lies_would_take_too_long(
     serving: Callable[..., Serving], page: Page, tmp_path: Path
 ) -> None:
     file = tmp_path / "many.csv"
     fp.population(450).write(file)
     page.goto(f"{serving(file).url}beliefs")
+    details(page)
     page.get_by_text("the page looks for lies of up to 400 clients").wait_for(timeout=SLOW)
     page.get_by_text("refuse the prices of the equilibrium").wait_for(timeout=SLOW)
+
+
+@pytest.mark.slow
+def test_a_dropped_table_of_two_columns_is_what_is_shown(
+    serving: Callable[..., Serving], page: Page, tmp_path: Path
+) -> None:
+    """The example stood in the place of a table without norms."""
+    page.goto(f"{serving().url}beliefs")
+    page.get_by_text("Example: 40 clients").wait_for()
+    bad, own = tmp_path / "bad.csv", tmp_path / "own.csv"
+    bad.write_text("client_id,samples\na,-1\n")
+    page.locator("input[type=file]").first.set_input_files(bad)
+    page.get_by_text("bad.csv: `samples` must be").wait_for()
+    card(page, "expected spend", "–")
+    own.write_text("client_id,samples\nAnna,1200\nElbe,600\n")
+    page.locator("input[type=file]").first.set_input_files(own)
+    page.get_by_text("own.csv: 2 clients").wait_for()
+    clients = fp.Clients.read(own, types=False, assume={"grad_norm": 1.0})
+    card(page, "expected loss", number(PostAsked().post(clients).expected_loss))

@@ -297,6 +297,14 @@ def test_too_many_requests_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) 
     assert "try again" in answer.text
 
 
+def test_the_bodies_of_all_requests_are_limited_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedprice.web.guard.MOST_BODIES", 5)
+    client = client_of()
+    for _ in range(2):  # what was held is given back
+        assert client.post("/", body=b"123456").status == 503
+        assert client.post("/", body=b"12345").status == 200
+
+
 def test_errors_of_the_app_are_not_hidden() -> None:
     async def broken(scope: Any, receive: Any, send: Any) -> None:
         raise ZeroDivisionError
@@ -346,6 +354,33 @@ UPGRADE = (
     b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 )
+
+
+def test_binary_messages_end_a_websocket() -> None:
+    """Pieces of them would be kept without a limit."""
+    waiting = [{"type": "websocket.receive", "bytes": b"x"}]
+    seen, sent = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend([await receive(), await receive()])
+        await send({"type": "websocket.send", "text": "more"})
+
+    async def receive() -> Any:
+        return waiting.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": "/", "headers": [(b"host", b"127.0.0.1:8080")]}
+    asyncio.run(Guard(app, host="127.0.0.1", port=8080)(scope, receive, send))
+    assert [message["type"] for message in seen] == ["websocket.disconnect"] * 2
+    assert sent == [{"type": "websocket.close", "code": 1003}]
+
+
+def test_messages_of_pages_come_over_websockets_only() -> None:
+    answer = client_of().get("/_nicegui_ws/socket.io/?EIO=4&transport=polling")
+    assert answer.status == 400
+    assert client_of().connect("/_nicegui_ws/socket.io/").status != 400
 
 
 def test_on_the_wire_only_our_host_and_origin_pass() -> None:

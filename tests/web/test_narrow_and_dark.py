@@ -15,19 +15,17 @@ from tests.market.test_following import record, unsigned
 from tests.web.conftest import wait_for_card
 from trials.serving import Serving, serving_of
 
-from .small_reproduction import write_small
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Page
 
 SIGNS = {
-    "": "of 200",
-    "beliefs": "What is believed about the cost",
+    "": "Clients and what they are offered",
+    "beliefs": "What could go wrong",
     "runs/first": "Newest rounds",
     "client/bob": "Entries",
-    "results": "Verdicts",
+    "results": "Results",
 }
 # The words of buttons, links and heads that are broken into pieces: higher than wide, letter by
 # letter.
@@ -57,15 +55,14 @@ CONTRAST = """element => {
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A server with a run and a reproduction."""
+    """A server with a run and the report of a study."""
     folder = tmp_path_factory.mktemp("narrow")
     ledger = Ledger(str(folder / "market.db"))
     unsigned(ledger, "first", 20)
     record(ledger, "first", 0, 20)
     ledger.close()
-    with serving_of(
-        "--ledger", folder / "market.db", "--results", write_small(folder / "results")
-    ) as started:
+    (folder / "report.html").write_text("<!doctype html><h1>A study</h1>", encoding="utf-8")
+    with serving_of("--ledger", folder / "market.db", "--results", folder) as started:
         yield started
 
 
@@ -78,10 +75,14 @@ def test_a_narrow_page_neither_scrolls_nor_breaks_words_nor_hides_a_page(
     expect(page.get_by_text(SIGNS[path]).first).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert page.evaluate(BROKEN) == []
+    if path == "results":
+        report = page.frame_locator("iframe")
+        expect(report.get_by_role("heading", name="A study")).to_be_visible()
     menu = page.get_by_role("navigation", name="Pages")
     assert menu.evaluate("element => element.scrollWidth <= element.clientWidth")
 
 
+@pytest.mark.slow
 def test_a_command_is_seen_as_a_whole_on_a_narrow_page(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     with serving_of() as empty:
@@ -92,6 +93,7 @@ def test_a_command_is_seen_as_a_whole_on_a_narrow_page(page: Page) -> None:
             assert command.evaluate("element => element.scrollWidth <= element.clientWidth")
 
 
+@pytest.mark.slow
 def test_buttons_and_links_are_readable_on_dark(page: Page, served: Serving) -> None:
     page.emulate_media(color_scheme="dark")
     page.goto(served.url)
@@ -103,13 +105,20 @@ def test_buttons_and_links_are_readable_on_dark(page: Page, served: Serving) -> 
     assert page.get_by_role("link", name="Post prices").evaluate(CONTRAST) >= 4.5
 
 
+@pytest.mark.slow
 def test_a_narrow_page_shows_what_follows_beside_the_budget(page: Page, served: Serving) -> None:
     """Whoever drags the budget on a telephone sees the cards."""
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(served.url)
     wait_for_card(page, "spend", "200")
+    for column in ("payment", "price", "level"):
+        assert (box := page.locator("th", has_text=column).last.bounding_box())
+        assert box["x"] + box["width"] <= 390, "prices and payments are in sight"
     slider = page.locator("[aria-label='budget slider']").bounding_box()
     spend = page.locator(".fp-figure[aria-label='spend']").bounding_box()
     assert slider is not None
     assert spend is not None
     assert spend["y"] < slider["y"] < 844
+    # They stay in sight while any other control moves.
+    page.locator("[aria-label='cost exponent slider']").scroll_into_view_if_needed()
+    expect(page.locator(".fp-figure[aria-label='spend']")).to_be_in_viewport()

@@ -17,7 +17,8 @@ import pytest
 from playwright.sync_api import expect
 
 import fedprice as fp
-from fedprice.pricing.display import number
+from fedprice.commands.what_if import what_if
+from fedprice.pricing.display import number, percent
 from fedprice.words import WORDS
 from tests.cli.test_own import calibration
 from tests.web.conftest import card, card_of, wait_for_card
@@ -87,6 +88,19 @@ def copied(page: Page, button: str, start: str) -> str:
     return text
 
 
+def test_the_accuracy_that_a_budget_bought_in_a_study(
+    serving: Callable[..., Serving], page: Page, tmp_path: Path
+) -> None:
+    (tmp_path / "tables").mkdir()
+    rows = "scheme,budget,accuracy\nequilibrium,100,0.8\nequilibrium,300,0.9\nfull,NaN,0.95\n"
+    (tmp_path / "tables" / "table-budgets.csv").write_text(rows, encoding="utf-8")
+    page.goto(serving("--results", tmp_path).url)
+    told = "Accuracy in the study: 0.8 with a budget of 100; 0.9 with a budget of 300; 0.95 if "
+    page.get_by_text(told).wait_for()
+    page.goto(f"{page.url.partition('?')[0]}?budget=400")
+    page.get_by_text("Accuracy in the study: 0.9 with a budget of 300; 0.95 if ").wait_for()
+
+
 def test_the_first_look_is_the_example_at_its_equilibrium(page: Page, example: Serving) -> None:
     page.goto(example.url)
     best = outcome()
@@ -94,7 +108,8 @@ def test_the_first_look_is_the_example_at_its_equilibrium(page: Page, example: S
     assert card(page, "payers") == "3"
     assert card(page, "spend") == "200"
     slope = 100 * best.multiplier / best.expected_loss
-    assert card(page, "one more unit of budget") == f"−{number(slope)} %"
+    assert card(page, "distance") == percent(best.distance)
+    expect(page.get_by_text(f"−{number(slope)} % for one more unit of budget")).to_be_visible()
     expect(page.get_by_text("Example: 40 clients")).to_be_visible()
 
 
@@ -117,6 +132,7 @@ def test_dragging_the_budget_moves_the_cards(page: Page, example: Serving) -> No
     wait_for_card(page, "expected loss", number(outcome(asked).expected_loss))
 
 
+@pytest.mark.slow
 def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -141,14 +157,16 @@ def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, exampl
     expect(page.locator("input[aria-label=budget]")).to_have_value(f"{asked:g}")
 
 
+@pytest.mark.slow
 def test_fees_that_nobody_would_pay_are_named(page: Page, example: Serving) -> None:
     page.goto(f"{example.url}?budget=-100")
-    expect(page.get_by_text("Warning: client 7 and 2 more are to pay more")).to_be_visible()
+    expect(page.get_by_text("Warning: client 7 and 2 more would have to pay more")).to_be_visible()
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
     expect(page.get_by_text("Warning:")).to_have_count(0, timeout=2000)
 
 
+@pytest.mark.slow
 def test_a_mouse_that_passes_over_the_frontier_moves_nothing(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -161,6 +179,7 @@ def test_a_mouse_that_passes_over_the_frontier_moves_nothing(page: Page, example
     assert card(page, "spend") == "200"
 
 
+@pytest.mark.slow
 def test_a_client_is_selected_in_both_directions(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -172,7 +191,7 @@ def test_a_client_is_selected_in_both_directions(page: Page, example: Serving) -
     # The client of the lowest payment is on the last page of the table until its point is clicked.
     best = outcome()
     lowest = int(best.payments.argmin())
-    chart = page.get_by_role("img", name="price over value")
+    chart = page.get_by_role("img", name="price of each client")
     own = chart.get_attribute("id")
     assert own is not None
     x, y = page.evaluate(
@@ -186,6 +205,7 @@ def test_a_client_is_selected_in_both_directions(page: Page, example: Serving) -
     expect(checked).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_link_restores_the_state(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -232,10 +252,12 @@ def test_good_and_bad_files_are_dropped(page: Page, example: Serving, tmp_path: 
     expect(other.get_by_role("alert")).to_contain_text(
         "This link was made with the file twelve.csv"
     )
-    expect(other.get_by_text("Example: 40 clients")).to_be_visible()
+    expect(other.get_by_text("No clients.")).to_be_visible()
+    wait_for_card(other, "spend", "–")
     other.context.close()
 
 
+@pytest.mark.slow
 def test_names_of_clients_are_text(
     page: Page, serving: Callable[..., Serving], tmp_path: Path
 ) -> None:
@@ -276,8 +298,8 @@ def test_exports_and_commands_are_what_is_shown(
     with page.expect_download() as wanted:
         page.get_by_role("button", name="Example as CSV").click()
     wanted.value.save_as(tmp_path / "clients.csv")
-    made, command = copied(page, "as command", "fedprice example").splitlines()
-    assert made == "fedprice example -o clients.csv"
+    made, command = copied(page, "as command", "fedprice data example").splitlines()
+    assert made == "fedprice data example -o clients.csv"
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command), "--format", "json"],
         cwd=tmp_path, capture_output=True, text=True, check=True,
@@ -296,9 +318,10 @@ def test_a_budget_that_does_not_suffice_is_said_in_one_line(page: Page, example:
     expect(page.get_by_role("alert")).to_contain_text("infeasible: equilibrium needs a budget of")
     page.goto(example.url + "?budget=much&scheme=nothing")
     expect(page.get_by_role("alert")).to_contain_text("`budget` in the address must be a number")
-    wait_for_card(page, "spend", "200")
+    wait_for_card(page, "spend", "–")  # nothing that was not asked for
 
 
+@pytest.mark.slow
 def test_a_link_that_asks_for_the_impossible_is_said_in_one_line(
     page: Page, example: Serving
 ) -> None:
@@ -312,9 +335,10 @@ def test_a_link_that_asks_for_the_impossible_is_said_in_one_line(
         assert answer is not None
         assert answer.ok
         expect(page.get_by_role("alert")).to_contain_text(line)
-        wait_for_card(page, "spend", "200")
+        wait_for_card(page, "spend", "–")
 
 
+@pytest.mark.slow
 def test_a_dropped_file_that_the_budget_does_not_suffice_for_is_said(
     page: Page, example: Serving, tmp_path: Path
 ) -> None:
@@ -331,6 +355,75 @@ def test_a_dropped_file_that_the_budget_does_not_suffice_for_is_said(
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
+def test_a_budget_that_is_no_number_is_refused_beside_the_box(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    box = page.locator("input[aria-label=budget]")
+    for typed in ("5.000,00", "abc"):
+        box.fill(typed)
+        expect(page.get_by_text(f"'{typed}' is not a number.")).to_be_visible()
+        wait_for_card(page, "spend", "–")
+        assert page.locator(".fp-panel", has_text="Budget").locator(".fp-refused").count()
+    box.fill("60")
+    wait_for_card(page, "spend", "60")
+    expect(page.get_by_text("is not a number.")).to_be_hidden()
+
+
+@pytest.mark.slow
+def test_a_cell_asks_what_if(page: Page, example: Serving) -> None:
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    page.get_by_role("button", name="cost of 38: try another").click()
+    box = page.locator("input[aria-label='cost of 38']")
+    box.fill("50")
+    box.press("Enter")
+    expect(page.get_by_text("If the cost of 38 were 50:")).to_be_visible()
+    expect(page.get_by_text("38, if held to its level of")).to_be_visible()
+    changes = {"38": {"cost": 50.0}}
+    found = what_if(EXAMPLE, changes, lambda own: fp.solve(fp.Game(own, bound=BOUND, budget=200)))
+    told = f"{percent(found.before.distance)} now, {percent(found.after.distance)} then."
+    expect(page.get_by_text(told)).to_be_visible()
+    row = page.locator("tr", has=page.locator("td", has_text=re.compile("^38$"))).first
+    expect(row).to_contain_text(number(float(found.after.payments[37])))
+    # What is no number is refused in words; the table itself never changed.
+    page.get_by_role("button", name="cost of 38: try another").click()
+    box.fill("5.000,00")
+    box.press("Enter")
+    expect(page.get_by_text("cost of 38: '5.000,00' is not a number.")).to_be_visible()
+    page.get_by_role("button", name="Back to the table's numbers").click()
+    expect(page.get_by_text("If the cost of 38 were")).to_be_hidden()
+    wait_for_card(page, "spend", "200")
+
+
+@pytest.mark.slow
+def test_columns_are_renamed_on_the_page(page: Page, example: Serving, tmp_path: Path) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(example.url)
+    wait_for_card(page, "spend", "200")
+    own = tmp_path / "own.csv"
+    own.write_text("Krankenhaus,patients,cost\nAnna,1200,4000\nElbe,600,2000\n")
+    page.locator("input[type=file]").set_input_files(own)
+    expect(page.get_by_role("alert")).to_contain_text("there is no column 'client_id'")
+    wait_for_card(page, "spend", "–")
+    page.get_by_label("column Krankenhaus", exact=True).click()
+    page.get_by_role("option", name="client_id").click()
+    page.get_by_role("button", name="Use these names").click()
+    expect(page.get_by_text("own.csv: 2 clients")).to_be_visible()
+    wait_for_card(page, "spend", "200")
+    command = copied(page, "as command", "fedprice price own.csv")
+    assert "--rename Krankenhaus=client_id,patients=samples" in command
+
+
+@pytest.mark.slow
+def test_a_setting_that_differs_from_the_default_is_marked(page: Page, example: Serving) -> None:
+    page.goto(f"{example.url}?rounds=500&scheme=uniform")
+    wait_for_card(page, "spend", "200")
+    page.get_by_role("button", name="default equilibrium").click()
+    page.get_by_role("button", name="default 1,000").click()
+    expect(page.get_by_role("button", name="default 1,000")).to_be_hidden()
+    page.wait_for_function("location.search === ''")
+
+
 def test_a_number_that_is_typed_keeps_its_digits(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -338,6 +431,7 @@ def test_a_number_that_is_typed_keeps_its_digits(page: Page, example: Serving) -
     page.wait_for_function("location.search == '?budget=234.5678'")
 
 
+@pytest.mark.slow
 def test_the_frontier_reaches_to_a_budget_that_is_typed(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -349,6 +443,7 @@ def test_the_frontier_reaches_to_a_budget_that_is_typed(page: Page, example: Ser
     )
 
 
+@pytest.mark.slow
 def test_words_are_explained_by_keyboard(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -364,6 +459,7 @@ def test_words_are_explained_by_keyboard(page: Page, example: Serving) -> None:
         expect(told).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_everything_is_reached_by_keyboard(page: Page, example: Serving) -> None:
     """Tab leads to every page, the budget, the exports and a row, and keys move them."""
     page.goto(example.url)
@@ -388,6 +484,7 @@ def test_everything_is_reached_by_keyboard(page: Page, example: Serving) -> None
     expect(page.get_by_text(re.compile("[0-9]+ selected"))).to_be_visible()
 
 
+@pytest.mark.slow
 def test_dark_mode_and_narrow_screens(page: Page, example: Serving) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     page.goto(example.url)
@@ -418,6 +515,7 @@ def test_a_slider_makes_the_browser_neither_restyle_the_page_nor_watch_numbers(
         element => !getElement(element.id.slice(1)).options.__v_isReactive)""")
 
 
+@pytest.mark.slow
 def test_the_table_sorts_searches_and_turns_on_the_server(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
@@ -431,6 +529,7 @@ def test_the_table_sorts_searches_and_turns_on_the_server(page: Page, example: S
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("takes_off", [True, False])
 def test_pages_lie_below_a_path_of_a_proxy(
     page: Page, serving: Callable[..., Serving], tmp_path: Path, takes_off: bool
@@ -464,6 +563,7 @@ def test_pages_lie_below_a_path_of_a_proxy(
     assert not [url for url in outside if not url.startswith(("data:", "blob:"))]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_everything(serving: Callable[..., Serving], page: Page) -> None:
     started = serving()
     page.goto(started.url)
@@ -471,6 +571,7 @@ def test_ctrl_c_ends_everything(serving: Callable[..., Serving], page: Page) -> 
     assert started.stop() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_does_not_wait_for_a_computation(
     serving: Callable[..., Serving], page: Page, tmp_path: Path
 ) -> None:
@@ -484,6 +585,7 @@ def test_ctrl_c_does_not_wait_for_a_computation(
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
@@ -502,9 +604,10 @@ def test_an_address_that_asks_for_nonsense_gets_one_line_instead_of_a_500(
     assert answer is not None
     assert answer.status == 200
     expect(page.get_by_role("alert")).to_contain_text(line)
-    wait_for_card(page, "spend", "200")
+    wait_for_card(page, "spend", "–")
 
 
+@pytest.mark.slow
 def test_a_calibration_gives_alpha_and_its_interval(
     page: Page, serving: Callable[..., Serving], tmp_path: Path
 ) -> None:

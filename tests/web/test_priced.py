@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 
+import fedprice as fp
 from fedprice.errors import FedpriceError
 from fedprice.pricing import SCHEMES
 from fedprice.web.asked import OFFERED, Asked
@@ -18,8 +19,9 @@ from fedprice.web.believed import Believed
 from fedprice.web.newest import Newest
 from fedprice.web.post_asked import PostAsked
 from fedprice.web.priced import Priced
+from fedprice.web.pricing_charts import price_chart
 from fedprice.web.served import Served
-from fedprice.web.uploads import assumed_clients_of, clients_of
+from fedprice.web.uploads import clients_of, columns_to_rename
 from tests.cli.test_own import calibration
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ def test_a_million_clients_are_not_read_again_for_every_tab(tmp_path: Path) -> N
 
 def test_costs_beyond_all_measure_are_refused_in_one_line() -> None:
     row = "a,1,1,1.7e308,0\n"
-    clients = clients_of("a.csv", (TABLE.splitlines(keepends=True)[0] + row).encode())
+    clients, _ = clients_of("a.csv", (TABLE.splitlines(keepends=True)[0] + row).encode())
     with pytest.raises(FedpriceError, match="lost its precision"):
         Priced(clients).ends(Asked())
 
@@ -148,10 +150,82 @@ def test_the_beliefs_page_takes_other_names(tmp_path: Path) -> None:
 
 
 def test_a_dropped_table_may_lack_values_and_norms() -> None:
-    clients, assumed = assumed_clients_of("own.csv", b"client_id,samples,cost\na,1,2\nb,3,4\n")
+    clients, assumed = clients_of("own.csv", b"client_id,samples,cost\na,1,2\nb,3,4\n")
     assert (assumed, clients.value.tolist()) == (("grad_norm", "value"), [0, 0])
     with pytest.raises(FedpriceError, match=r"own\.csv: there is no column 'cost'"):
-        assumed_clients_of("own.csv", b"client_id,samples\na,1\n")
+        clients_of("own.csv", b"client_id,samples\na,1\n")
+
+
+def test_columns_of_other_names_are_asked_for() -> None:
+    content = HOSPITALS.replace("hospital", "Krankenhaus").encode()
+    likely = {"Krankenhaus": "", "patients": "samples", "cost_eur": "cost"}
+    assert columns_to_rename("own.csv", content) == likely
+    rename = likely | {"Krankenhaus": "client_id"}
+    clients, assumed = clients_of("own.csv", content, rename)
+    assert (clients.ids.tolist(), assumed) == (["Anna", "Elbe"], ("grad_norm", "value"))
+
+
+@pytest.mark.parametrize("of", [Priced, Believed])
+def test_no_address_replaces_a_measured_alpha(of: Any, tmp_path: Path) -> None:
+    """The page would show the measured one, and both copies would use it."""
+    measured = calibration()
+    measured.write(tmp_path / "c.json")
+    table = pl.DataFrame({"client_id": measured.ids, "cost": 50.0, "value": 0.0})
+    table.write_csv(tmp_path / "own.csv")
+    served = Served(clients=tmp_path / "own.csv", calibration=tmp_path / "c.json")
+    own = of.served(served)
+    assert own.asked({"budget": "60"}).budget == 60
+    with pytest.raises(FedpriceError, match="`alpha` in the address cannot replace the measured"):
+        own.asked({"alpha": "9"})
+
+
+def test_a_table_without_norms_is_believed_and_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.csv").write_text("client_id,samples\na,1200\nb,600\n")
+    own = Believed.served(Served(clients=Path("own.csv")))
+    assert own.assumed == ("grad_norm",)
+    asked = own.asked({"cost": "40", "budget": "3"})
+    assert asked.value == 0
+    prices = own.post(asked).prices
+    scope: dict[str, Any] = {}
+    code_of = asked.python("own.csv", rename=own.rename, assumed=own.assumed)
+    exec(code_of.replace("print(posted)", ""), scope)
+    assert scope["posted"].prices.tolist() == prices.tolist()
+    words = shlex.split(asked.command("own.csv"))
+    code, out, err = run(*words[1:], "--format", "json")
+    assert (code, err) == (0, "")
+    assert [row["price"] for row in json.loads(out)["clients"]] == pytest.approx(prices)
+
+
+def test_axes_begin_where_budgets_are_feasible() -> None:
+    sellers = fp.Clients(samples=[1200, 600], grad_norm=1, cost=[4000, 2000], value=0)
+    low, high = Priced(sellers).ends(Asked(budget=900))
+    assert 0 < low < 900 < high
+    curve = Priced(sellers).frontier(Asked(budget=900), (low, high))
+    assert [curve[0][0], curve[-1][0]] == [low, high]
+    floors = fp.Clients(samples=[1, 1], grad_norm=1, cost=[900, 900], value=0, level_min=0.5)
+    low, high = Priced(floors).ends(Asked(budget=2000))
+    assert fp.solve(Priced(floors).game(Asked(budget=low))).status is not fp.Status.INFEASIBLE
+    assert low < 1000
+
+
+def test_equal_values_are_no_axis() -> None:
+    sellers = fp.Clients(samples=[1200, 600], grad_norm=1, cost=[4000, 2000], value=0)
+    priced = Priced(sellers)
+    chart = price_chart(priced.outcome(Asked()), priced.rows)
+    assert chart["xAxis"]["name"] == "samples"
+    assert [point["value"][0] for point in chart["series"][0]["data"]] == [1200, 600]
+    shares = fp.Clients(weight=[0.7, 0.3], grad_norm=1, cost=[4, 2], value=9)
+    priced = Priced(shares)
+    chart = price_chart(priced.outcome(Asked()), priced.rows)
+    assert chart["xAxis"]["name"] == "share of the data"
+
+
+def test_a_what_if_is_copied_as_a_command() -> None:
+    text = Asked(budget=60).command("own.csv", changes={"St. Anna": {"cost": 6000.0}})
+    assert shlex.split(text)[-2:] == ["--what-if", "St. Anna cost=6000"]
 
 
 def test_work_that_waits_is_not_done_at_once() -> None:

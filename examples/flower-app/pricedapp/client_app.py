@@ -8,13 +8,14 @@ from flwr.clientapp import ClientApp
 
 from fedprice.flower import Client, ParticipationMod, read_key, read_public_key
 from fedprice.market.simulation import simulation_key
-from pricedapp.task import costs_and_values, task_of
+from pricedapp.task import costs_and_values, gradient_norm, task_of
 
 
 def client(context: Context) -> Client:
     """Return this client. Its cost and value stay here unless it reveals them."""
     n, config = int(context.node_config["partition-id"]), context.run_config
     name, seed = str(n + 1), int(config["seed"])
+    task = task_of(context)
     costs, values = costs_and_values(int(config["clients"]), seed)
     keys = context.node_config.get("keys")  # the node's own setting, which the server cannot change
     if keys:
@@ -26,11 +27,11 @@ def client(context: Context) -> Client:
     return Client(
         name=name,
         key=key,
-        samples=int(task_of(context).samples[n]),
-        grad_norm=2.0,
+        samples=int(task.samples[n]),
+        grad_norm=gradient_norm(task, n, seed),
         cost=float(costs[n]),
         value=float(values[n]),
-        most_payment=100.0,  # some value the model so much that they pay for it
+        least_profit=-1000.0,  # some value the model so much that they pay for it
         server=server,
         reveals=config["pricing"] == "full",  # otherwise they stay here
         receipts=receipts,

@@ -30,6 +30,12 @@ def task_of(context: Context) -> LogisticRegression:
     )
 
 
+def gradient_norm(task: LogisticRegression, n: int, seed: int) -> float:
+    """Return the root mean square norm of a client's gradients while it trains a new model."""
+    first = task.updates(task.initial, np.array([n]), 0, seed)
+    return float(np.sqrt(first.squares[0] / first.gradients))
+
+
 MEAN_COST, MEAN_VALUE = 50.0, 20.0
 
 

@@ -19,7 +19,7 @@ def client(context: Context) -> Client:
         samples=len(load(n, seed)[1]),
         cost=float(rng.exponential(10)),
         value=float(rng.exponential(5)),
-        most_payment=20.0,
+        least_profit=-20.0,
     )
 
 

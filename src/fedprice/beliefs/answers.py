@@ -80,6 +80,7 @@ def _unit_levels(p: FloatArray, tau: float) -> FloatArray:
     at += 1
     at *= NODES / 2
     at = np.minimum(at, NODES, out=at)
+    at = np.fmax(at, 0.0, out=at)  # NaN, of an infinite impact, has no cell; it ends at the cap
     node = at.astype(np.int32)
     y: FloatArray = _table(tau)[node]
     y *= np.where(p > 0, _power(r, 1 / (tau - 1)), 1 / np.sqrt(r))

@@ -280,6 +280,17 @@ class Beliefs:
             raise InputError("beliefs of a class or a client must not be by class or client.")
         return self.types[""]
 
+    def with_costs_times(self, factor: float) -> Beliefs:
+        """Return the beliefs of a server that takes every cost to be `factor` times as high.
+
+        Examples
+        --------
+        >>> Beliefs(cost=[20, 80], value=[0, 4000], weight=[0.7, 0.3]).with_costs_times(2)
+        Beliefs(shared by all, types=2, mean_cost=76, mean_value=1200)
+        """
+        types = {name: one._replace(cost=factor * one.cost) for name, one in self.types.items()}
+        return self._of(self.kind, types)
+
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Read beliefs from a CSV or Parquet file (see `from_frame` for the columns)."""
@@ -316,7 +327,7 @@ class Beliefs:
             raise InputError("the table has no rows; give at least one type.")
         named = [name for name in ("client_id", "class") if name in frame.columns]
         if len(named) > 1:
-            raise InputError("give either a column 'client_id' or a column 'class', one of them.")
+            raise InputError("give exactly one of the columns 'client_id' and 'class'.")
         if not named:
             return cls._of("all", {"": _types(frame, "")})
         kind = "client" if named[0] == "client_id" else "class"
@@ -341,7 +352,7 @@ class Beliefs:
         return pl.concat(tables)
 
     def write(self, path: str | Path, *, force: bool = False) -> None:
-        """Write the beliefs to a CSV or Parquet file, by its suffix, whole or not at all."""
+        """Write the beliefs to a CSV or Parquet file, by its suffix, atomically."""
         write_table(self.to_frame(), path, force=force)
 
     def groups(self, clients: Clients) -> tuple[list[Types], IntArray]:
@@ -359,8 +370,8 @@ class Beliefs:
         if self.kind == "class":
             if clients.classes is None:
                 raise InputError(
-                    "the beliefs go by class, and the clients have none: add a column 'class' "
-                    "(`Clients(classes=…)`)."
+                    "the beliefs are given by class, but the clients have no classes: add a column "
+                    "'class' (`Clients(classes=…)`)."
                 )
             names, whose = clients.classes.tolist(), "class"
         else:

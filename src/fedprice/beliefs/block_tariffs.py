@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -51,11 +52,14 @@ __all__ = [
 ]
 
 HAIR = 1e-9  # relative increase of a price, so that the type it is made for takes it
+# The same for a list of levels, on which most types would otherwise be all but indifferent between
+# two rows: what is promised must not depend on costs to the last digit.
+MARGIN = 1e-3
 LOWEST = 1e-6  # the lowest end of a block, relative to the largest level
 ROUGH, FINE, FULL = (48, 48), (64, 64), (128, 128)  # ends and prices to choose from
 CHANGES = (0.06, 0.02)  # relative, of prices
 FEW = 1 << 11  # types of all rows, up to which the full tariff is improved
-ATTEMPTS = 6  # at improved tariffs within the budget
+ATTEMPTS = 6  # at tariffs that spend the budget, and at improved ones within it
 STEPS = 40  # evaluations of the spend in search of a root
 
 
@@ -137,7 +141,7 @@ def post_tariffs(
         )
     bought = impact > 0
     if not bought.any():
-        raise InputError("no client has any impact, so that there is nothing to buy.")
+        raise InputError("no client has any impact, so there is nothing to buy.")
     if not bought.all():
         return with_unbought(
             bought,
@@ -158,30 +162,36 @@ def post_tariffs(
     def spend(tariffs: Tariffs) -> float:
         return rows.total(rows.expected(tariffs, tau)[1])
 
-    # First search all levels and prices by the demand profile; then search around that choice, by
-    # the spend of every type's true best choice.
+    # First search all levels and prices, roughly; then search around that choice. The spend is that
+    # of every type's true best choice.
     rough = _choice(rows, *_everything(rows, tau, *ROUGH), blocks or 8, tau)
     most = float(rows.clients @ rough(np.inf)[1])
     fee = tail_fee(min(budget, most), len(impact))
     fees = fee * len(impact)
     guess = budget / float(rows.clients @ rows.impact)
-    reciprocal = _most(
-        lambda t: float(rows.clients @ rough(t)[1]) + fees, budget, guess, 16.0, 1e-3
-    )
-    start, _ = rough(reciprocal)
-    fine = _choice(rows, *_around(rows, start, tau, *(FINE if blocks else FULL)), blocks, tau)
-    near = reciprocal if np.isfinite(reciprocal) else guess
-    reciprocal = _most(lambda t: spend(fine(t)[0]) + fees, budget, near, 1.02, 1e-3)
+
+    def total(choice: Choice, t: float) -> float:
+        return spend(choice(t)[0]) + fees
+
+    reciprocal = _most(partial(total, rough), budget, guess, 16.0, 1e-3)
+    slack, start = np.isinf(reciprocal), rough(reciprocal)[0]
+    near = guess if slack else reciprocal
+    for _ in range(ATTEMPTS):
+        fine = _choice(rows, *_around(rows, start, tau, *(FINE if blocks else FULL)), blocks, tau)
+        reciprocal = _most(partial(total, fine), budget, near, 1.02, 1e-3)
+        if slack or np.isfinite(reciprocal):
+            break
+        start = fine(reciprocal)[0]  # there is more to buy than lies around the rough choice
     tariffs, _ = fine(reciprocal)
     if np.isfinite(reciprocal):
         # Improved tariffs may cost more than the budget: improve cheaper ones, or else none.
         lower = reciprocal
         for attempt in range(ATTEMPTS):
             better = _improved(rows, fine(lower)[0], lower, tau)
-            if (total := spend(better) + fees) <= budget:
+            if (cost := spend(better) + fees) <= budget:
                 tariffs, reciprocal = better, lower
                 break
-            lower *= 0.999 * (budget / total) ** 2**attempt
+            lower *= 0.999 * (budget / cost) ** 2**attempt
     tariffs = with_tail(tariffs, np.full(len(tariffs), fee), rows.cost.max(axis=1), tau)
     if np.isfinite(reciprocal):
         # With a finite number of types the spend jumps at some multipliers: use what is left.
@@ -291,7 +301,7 @@ def _choice(
         def post_all(reciprocal: float) -> tuple[Tariffs, FloatArray]:
             best = (gain - paid / reciprocal).argmax(axis=2)[:, :, None]
             chosen, spend = (np.take_along_axis(x, best, 2)[:, :, 0] for x in (offered, paid))
-            return Tariffs(ends, chosen * (1 + HAIR), menu=True), spend.sum(axis=1)
+            return Tariffs(ends, chosen * (1 + MARGIN), menu=True), spend.sum(axis=1)
 
         return post_all
 
@@ -372,7 +382,8 @@ def _improved(rows: Rows, tariffs: Tariffs, reciprocal: float, tau: float) -> Ta
 
     The demand profile is exact except for types that cross a tariff more than once. In the full
     tariff, several neighbouring prices change together; with many types, or clients that share
-    tariffs, nothing would be gained.
+    tariffs, nothing would be gained. Its loss is that at prices lower by MARGIN, so that no change
+    uses up the margin.
     """
     ends, prices = tariffs.ends.copy(), tariffs.prices.copy()
     last = ends.shape[1] - 1
@@ -381,6 +392,8 @@ def _improved(rows: Rows, tariffs: Tariffs, reciprocal: float, tau: float) -> Ta
 
     def worth(ends: FloatArray, prices: FloatArray) -> FloatArray:
         loss, spend = rows.expected(Tariffs(ends, prices, tariffs.menu), tau)
+        if tariffs.menu:
+            loss, _ = rows.expected(Tariffs(ends, prices / (1 + MARGIN), menu=True), tau)
         lagrangian: FloatArray = (loss + spend / reciprocal).mean(axis=1)
         return lagrangian
 

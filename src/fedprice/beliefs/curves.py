@@ -8,7 +8,7 @@ Each client has a curve
     C(P) = E[P q(P)],   A(P) = E[k / q(P)].
 
 C rises and A falls with P. To minimise Σ A under Σ C ≤ B, take the lower convex hull of each curve
-and buy segments of all hulls by slope until the money is gone (`fedprice.beliefs.hulls`).
+and buy segments of all hulls by slope until the budget is spent (`fedprice.beliefs.hulls`).
 
 `Curves.lines` bounds A + μ C from below over a whole cell of prices, for the certificate. Per type,
 below the cap π is convex in P, and x is convex where q^{τ+1} ≥ 2 v k / (τ² (τ−1) c) and concave

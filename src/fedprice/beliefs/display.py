@@ -13,7 +13,9 @@ from fedprice.pricing.display import (
     extremes,
     html_tables,
     number,
+    percent,
     rich_tables,
+    saved_share,
 )
 
 if TYPE_CHECKING:
@@ -61,14 +63,17 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
     std = number(posted.spend_std)
     pairs = [
         ("form", _form(posted)),
-        ("expected loss", f"{number(posted.expected_loss)} above full participation"),
+        ("distance to full participation", _distance(posted)),
         ("expected spend", f"{spend} ± {std} (standard deviation) of {number(posted.budget)}"),
         ("over the budget", f"with a probability of {posted.over_budget:.1%}"),
         ("mean expected level", number(float(posted.moments.level.mean()))),
     ]
     if posted.worst is not None:
-        loss, most = map(number, posted.worst)
-        pairs.append(("largest over α", f"expected loss {loss}, expected spend {most}"))
+        loss, most = posted.worst
+        more = percent(loss / posted.expected_loss - 1) if posted.expected_loss else "0%"
+        pairs.append(
+            ("largest over α", f"expected loss {more} more, expected spend {number(most)}")
+        )
     if posted.classes is not None:
         used = np.unique(posted.classes[posted.impact > 0]).size
         pairs.append(("price classes", f"{used}; clients of a class get the same price"))
@@ -85,11 +90,21 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         pairs.append(("not used", unused))
     if posted.lottery is not None and (drawn := _lottery(posted, posted.lottery)):
         pairs.append(("lottery", drawn))
-    if posted.multiplier:
+    if posted.multiplier and posted.expected_loss:
+        step = abs(posted.budget) / 100 or 1.0
+        saved = percent(posted.multiplier * step / posted.expected_loss)
+        of_budget = "1% of the budget more" if posted.budget else "a budget"
         pairs.append(
-            ("marginal value", f"one more unit of budget: {number(-posted.multiplier)} loss")
+            ("marginal value", f"{of_budget} ({number(step)}): {saved} less expected loss")
         )
     return pairs
+
+
+def _distance(posted: Posted) -> str:
+    """Return the distance to full participation of the expected loss (see `Outcome.distance`)."""
+    loss = posted.expected_loss
+    left = loss / (loss + float(posted.impact.sum())) if loss else 0.0
+    return f"{percent(left)}: as if everybody joined {percent(1 - left)} of the rounds"
 
 
 def _form(posted: Posted) -> str:
@@ -185,10 +200,10 @@ def _certificate(posted: Posted) -> str:
     # The certificate's own terms are Σ k/q, and under an interval of α those of its worst end.
     loss = posted.expected_loss if posted.worst is None else posted.worst[0]
     offers = (
-        "lottery over prices" if posted.classes is None else "price per class, drawn by lot or not,"
+        "lottery over prices" if posted.classes is None else "price per class, randomised or not,"
     )
     over = "" if posted.worst is None else ", the largest over α,"
     return (
-        f"Certificate: no {offers} with this expected spend has an expected loss{over} below "
-        f"{number(loss - proof.primal + proof.dual)}; relative gap {abs(proof.gap):.1e}."
+        f"Certificate: no {offers} with this expected spend has an expected loss{over} that is "
+        f"lower by more than {saved_share(proof.primal - proof.dual, loss)}; this is proven."
     )

@@ -291,8 +291,8 @@ class Evidence:
         most = log.max()
         if not np.isfinite(most):
             raise InputError(
-                f"no type that the beliefs allow client {self.clients.ids[n]!r} would have done "
-                "what it did: widen the beliefs."
+                f"no type that the beliefs allow client {self.clients.ids[n]!r} would have "
+                "acted as it did: widen the beliefs."
             )
         weight = np.exp(log - most)
         posterior: FloatArray = weight / weight.sum()

@@ -89,7 +89,7 @@ def _draw_prices(posted: Posted, left: Axes, right: Axes) -> None:
         right.scatter(
             impact, floor, s=26, color=COLORS[5], marker="_", zorder=4, label="floor (level_min)"
         )
-    right.set(xlabel="impact", ylabel="level that a client answers", xscale="log", ylim=(0, 1.24))
+    right.set(xlabel="impact", ylabel="level that a client chooses", xscale="log", ylim=(0, 1.24))
     right.set_yticks(np.linspace(0, 1, 6))
     right.legend(frameon=False, fontsize="small", loc="upper left", ncols=1)
 
@@ -184,7 +184,7 @@ def hull_of(posted: Posted, client: str) -> Hull:
         The id of the client.
     """
     if posted.form != "price":
-        raise InputError(f"a hull belongs to the form 'price'; got {posted.form!r}.")
+        raise InputError(f"a hull exists only for form 'price'; got {posted.form!r}.")
     named = np.flatnonzero(posted.clients.ids == client)
     if not named.size:
         raise InputError(f"there is no client {client!r}.")
@@ -242,10 +242,10 @@ def draw_hull(posted: Posted, client: str) -> Figure:
     inside = (price >= window[0]) & (price <= window[1])
     x = spend[inside]
     top = min(float(loss[inside].max()), 3 * here[1])
-    name = "posted" if len(prices) == 1 else "drawn at random"
+    name = "posted" if len(prices) == 1 else "randomised"
     plane.plot([], [], "o", color=COLORS[5], label=name)
     plane.set(
-        title="what its prices cost and bring",
+        title="what its prices cost and yield",
         xlabel="expected payment", ylabel="expected loss, E[impact / level]",
         xlim=(x.min(), x.max()), ylim=(0.9 * float(loss[inside].min()), 1.1 * top),
     )  # fmt: skip

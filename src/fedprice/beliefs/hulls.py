@@ -2,7 +2,7 @@
 
 Each row offers points (spend, loss). Only the corners of its lower convex hull can be part of an
 optimum, and between two of them a lottery. All hulls' segments are sorted by slope, the loss that
-one unit of money saves, and bought until the money is gone.
+one unit of money saves, and bought until the budget is spent.
 """
 
 from __future__ import annotations

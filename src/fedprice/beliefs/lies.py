@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedprice.game import Game
     from fedprice.pricing import Scheme
 
-__all__ = ["Manipulability", "manipulability"]
+__all__ = ["Manipulability", "check_factor", "manipulability"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,13 +118,15 @@ class Manipulability:
         everybody = float(_increase(self.everybody.expected_loss, truth.expected_loss))
         with np.errstate(invalid="ignore"):  # increases over a loss of 0 may be ±infinite
             increase = float(self.loss_increase.mean())
+        # Whoever is paid its cost has a surplus of 0, and an infinite gain relative to it.
+        between: Literal["linear", "higher"] = "linear" if np.isfinite(relative).all() else "higher"
         return {
             "num_clients": int(self.gain.size),
             "factor": self.factor,
             "committed": self.committed,
             "share_gaining": float(np.mean(self.gain > 0)),
             "median_relative_gain": float(np.median(relative)),
-            "high_relative_gain": float(np.quantile(relative, 0.9)),
+            "high_relative_gain": float(np.quantile(relative, 0.9, method=between)),
             "largest_relative_gain": float(relative.max()),
             "largest_gain": float(self.gain.max()),
             "mean_loss_increase": increase,
@@ -222,9 +224,7 @@ def manipulability(
     >>> lies.everybody_gain.max() < 0  # if all lie, no client gains
     np.True_
     """
-    rho = number_like("factor", factor)
-    if not 1 < rho < np.inf:
-        raise InputError(f"`factor` must be a finite number above 1; got {rho:g}.")
+    rho = check_factor(factor)
     rule = find_scheme(scheme) if isinstance(scheme, str) else scheme
     truth = rule(game)
     if truth.status is Status.INFEASIBLE:
@@ -234,8 +234,8 @@ def manipulability(
         )
     if not np.isfinite(truth.expected_loss) and game.clients.value.any():
         raise InputError(
-            f"`scheme` {truth.scheme!r} leaves out {truth.left_out} clients, so that the loss is "
-            "infinite, and no client with a value can gain. Set all values to 0, or raise levels."
+            f"`scheme` {truth.scheme!r} leaves out {truth.left_out} clients, so the loss is "
+            "infinite and no client with a value can gain. Set all values to 0, or raise levels."
         )
     search = ReportSearch(truth, committed, None if rule.name == "equilibrium" else rule)
     with np.errstate(all="ignore"):  # reports that overflow are not finite, and are refused below
@@ -267,6 +267,14 @@ def manipulability(
             levels=np.where(held(together, committed=committed), together.levels, answers),
         ),
     )
+
+
+def check_factor(factor: float) -> float:
+    """Return a factor of reports, or raise an error if it is none."""
+    rho = number_like("factor", factor)
+    if not 1 < rho < np.inf:
+        raise InputError(f"`factor` must be a finite number above 1; got {rho:g}.")
+    return rho
 
 
 def _increase(loss: FloatArray | float, before: float) -> FloatArray:

@@ -93,6 +93,7 @@ def post_menus(
     cost_exponent: float,
     level_max: FloatArray,
     budget: float,
+    margin: float = 0.0,
 ) -> FoundTariffs:
     """Return the menus of least expected loss whose expected spend is the budget.
 
@@ -113,6 +114,9 @@ def post_menus(
         τ.
     budget
         B > 0: the most that is spent in expectation.
+    margin
+        How much more a row is paid, relative to its distance from the next lower one. At 0, the
+        menu is optimal, and every cost is indifferent between its row and the next lower one.
     """
     if not budget > 0:
         raise NoPriceError(
@@ -121,7 +125,7 @@ def post_menus(
         )
     bought = impact > 0
     if not bought.any():
-        raise InputError("no client has any impact, so that there is nothing to buy.")
+        raise InputError("no client has any impact, so there is nothing to buy.")
     if not bought.all():
         post = post_menus(
             impact[bought],
@@ -131,9 +135,10 @@ def post_menus(
             cost_exponent,
             level_max[bought],
             budget,
+            margin,
         )
         return with_unbought(bought, level_max, post)
-    menus = _Menus.of(impact, types, group_of, value, cost_exponent, level_max)
+    menus = _Menus.of(impact, types, group_of, value, cost_exponent, level_max, margin)
     most = float((menus.weight * menus.rows(np.inf)[1]).sum())
     fee = np.where(value > 0, 0.0, tail_fee(min(budget, most), len(impact)))
     reciprocal = _reciprocal(menus, float(fee.sum()), budget)
@@ -166,6 +171,7 @@ class _Menus(NamedTuple):
     value: FloatArray  # (N, 1)
     level_max: FloatArray  # (N, 1)
     cost_exponent: float
+    margin: float
 
     @classmethod
     def of(
@@ -176,6 +182,7 @@ class _Menus(NamedTuple):
         value: FloatArray,
         cost_exponent: float,
         level_max: FloatArray,
+        margin: float,
     ) -> _Menus:
         groups = [costs_of(each) for each in types]
         sizes = np.array([len(each.cost) for each in groups])
@@ -195,7 +202,7 @@ class _Menus(NamedTuple):
         np.divide(fall, step, out=steepness[:, 1:], where=step > 0)
         return cls(
             cost, weight, virtual, sizes[group_of, None], np.cumsum(weight, axis=1) - weight,
-            unpaid, steepness, k, v, cap, cost_exponent,
+            unpaid, steepness, k, v, cap, cost_exponent, margin,
         )  # fmt: skip
 
     def rows(self, reciprocal: float) -> tuple[FloatArray, FloatArray]:
@@ -209,7 +216,13 @@ class _Menus(NamedTuple):
         rent = np.pad(np.cumsum(steps[:, ::-1], axis=1)[:, ::-1], ((0, 0), (0, 1)))
         utility = np.maximum(self.unpaid[:, -1:] + rent, self.unpaid)
         own = self.value * self.impact / levels
-        return levels, np.maximum(utility + self.cost * levels**tau + own, 0.0)
+        payments = np.maximum(utility + self.cost * levels**tau + own, 0.0)
+        # Half of what would make the next higher cost imitate this one, at most.
+        step, power = np.diff(self.cost, axis=1), levels**tau
+        room = np.maximum(step * (power[:, :-1] - slopes[:, 1:]), 0.0) / 2
+        more = np.minimum(-self.margin * np.diff(payments, axis=1), room)
+        payments[:, :-1] += np.cumsum(np.maximum(more, 0.0)[:, ::-1], axis=1)[:, ::-1]
+        return levels, payments
 
     def _worth(self, reciprocal: float) -> FloatArray:
         """Return k (t + v) / τ, shape (N, 1)."""

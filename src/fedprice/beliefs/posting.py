@@ -113,12 +113,12 @@ def post(
     if form not in FORMS:
         raise InputError(f"there is no form {form!r}. {nearest(str(form), FORMS)}")
     if form != "blocks" and blocks is not None:
-        raise InputError(f"`blocks` goes with form 'blocks'; got form {form!r}.")
+        raise InputError(f"`blocks` requires form 'blocks'; got form {form!r}.")
     if form != "price" and not (
         classes is None and risk is None and lottery and alpha_interval is None
     ):
         raise InputError(
-            "`classes`, `risk`, `lottery` and `alpha_interval` go with form 'price'; got form "
+            "`classes`, `risk`, `lottery` and `alpha_interval` require form 'price'; got form "
             f"{form!r}."
         )
     if classes is not None:
@@ -130,7 +130,7 @@ def post(
             )
         if alpha_interval is not None:
             raise InputError(
-                "`classes` does not go with `alpha_interval`; leave out one of the two."
+                "`classes` cannot be combined with `alpha_interval`; leave one of them out."
             )
         classes = int(number)
     if risk is not None and not 0 < number_like("risk", risk) < 0.5:
@@ -171,7 +171,7 @@ def _tariffs(
     form: str,
     blocks: int | None,
 ) -> Posted:
-    from fedprice.beliefs.block_tariffs import post_tariffs
+    from fedprice.beliefs.block_tariffs import MARGIN, post_tariffs
     from fedprice.beliefs.menus import post_menus
 
     impact, cap = bound.impact(clients), clients.level_max
@@ -181,7 +181,7 @@ def _tariffs(
                 "a menu needs the clients' values, and only their costs may be unknown: add the "
                 "column 'value', or use form 'blocks' or 'tariff'."
             )
-        found = post_menus(impact, types, own, clients.value, tau, cap, budget)
+        found = post_menus(impact, types, own, clients.value, tau, cap, budget, MARGIN)
     else:
         found = post_tariffs(impact, types, own, tau, cap, budget, blocks)
         if len(clients) <= MANY:
@@ -192,7 +192,9 @@ def _tariffs(
             )  # fmt: skip
             loss = float(found.moments.loss.sum())
             if flat.certificate.primal < loss and (flat.prices >= 0).all():
-                return replace(flat, form=form)
+                # What bounds the loss of prices does not bound that of blocks.
+                certificate = Certificate(flat.certificate.primal, -np.inf)
+                return replace(flat, form=form, certificate=certificate)
     return Posted(
         clients=clients,
         beliefs=beliefs,
@@ -308,6 +310,8 @@ def _prices(
         brought = population.moments(price, rows)
         if drawn is not None:
             brought = _with_lottery(brought, population, price, drawn)
+    if not np.isfinite(price).all():
+        raise precision_error("what to post")
     tariffs = Tariffs.flat(price, clients.level_max)
     return Posted(
         clients=clients,

@@ -187,7 +187,7 @@ def refusals(
         ) from None
     if not outcome.posts_prices:
         raise InputError(
-            f"`outcome` must be of a scheme that posts prices; {outcome.scheme!r} does not."
+            f"`outcome` must come from a scheme that posts prices; {outcome.scheme!r} does not."
         )
     if not np.isfinite(outcome.expected_loss):
         raise InputError(

@@ -260,11 +260,11 @@ class _Answers:
                     f"there is no column {name!r}; the columns are {', '.join(names)}."
                 )
         if ("level" in names) == ("heads" in names):
-            raise InputError("give either a column 'level' or a column 'heads', one of the two.")
+            raise InputError("give exactly one of the columns 'level' and 'heads'.")
         if "heads" in names and "rounds" not in names:
             raise InputError("a column 'heads' needs a column 'rounds', the number of coins.")
         if "level_std" in names and "rounds" in names:
-            raise InputError("give either a column 'level_std' or 'rounds', one of the two.")
+            raise InputError("give exactly one of the columns 'level_std' and 'rounds'.")
         if not frame.height:
             raise InputError("the table has no rows; give at least one answer.")
         who = text_column(frame["client_id"])
@@ -321,7 +321,7 @@ def _reasons(table: _Answers, inside: BoolArray) -> list[str]:
     matters, joined = clients(table.impact > 0), clients(table.level > 0)
     cases = (
         (matters == 0, "its impact is 0, so that its value affects no answer"),
-        (joined == 0, "stayed away at every price; offer higher prices"),
+        (joined == 0, "did not join at any price; offer higher prices"),
         (told == 0, "at its largest level at every price; offer lower prices"),
         (told == 1, "one answer below its largest level; offer another, lower price"),
         (distinct == 1, "all answers below its largest level are to one price; offer a lower one"),

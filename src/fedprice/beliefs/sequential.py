@@ -65,23 +65,24 @@ class Sequential:
         posted = self.posted
         if posted.form != "price" or posted.classes is not None or posted.worst is not None:
             raise InputError(
-                "only prices of form 'price', without classes and intervals of α, are posted in "
-                "turn."
+                "only prices of form 'price', without classes or an interval of α, can be "
+                "posted sequentially."
             )
         if posted.separate:
             raise InputError(
-                "prices from the other clients' reports are not posted in turn: through the money "
-                "that is left, a report would affect its own price."
+                "prices from the other clients' reports cannot be posted sequentially: a report "
+                "would affect the client's own price through the remaining budget."
             )
         if posted.budget < 0:
             raise InputError(
-                "posted in turn, no budget below 0 can be promised: what clients pay is known only "
+                "sequential posting cannot keep a budget below 0: what clients pay is known only "
                 f"when all have answered; got {posted.budget:g}. Post all at once with a risk."
             )
         if not self._population.exact:
             raise InputError(
-                f"posting in turn makes one price at a time, and there are {len(posted.clients):,} "
-                "clients that share beliefs; post all at once with a risk instead."
+                "sequential posting computes one price at a time, and there are "
+                f"{len(posted.clients):,} clients that share beliefs; post all at once with a risk "
+                "instead."
             )
 
     @cached_property

@@ -95,6 +95,7 @@ def fit_alpha(
         raise InputError(
             f"the pilots cannot distinguish alpha from 0 (estimate {alpha:.3g} ± {half:.2g}); use "
             "more repeats, later checkpoints, or a lower first level (for few clients, with a "
-            "larger `max_weight`, which allows it)."
+            "larger `max_weight`, which allows it). Where clients are few, memory leaves little of "
+            'alpha to measure; `aggregator="horvitz-thompson"` measures it without memory.'
         )
     return alpha, (alpha - half, alpha + half)

@@ -136,8 +136,8 @@ class Calibration:
             return self.updates
         if self.gradients is None:
             raise InputError(
-                f"{self.name} knows no norms of gradients, so impacts cannot be made of them; "
-                "price with those of updates, the default."
+                f"{self.name} has no gradient norms to compute impacts from; use the norms of "
+                "updates, the default."
             )
         return self.gradients
 
@@ -182,7 +182,7 @@ class Calibration:
         slope = self.accuracy
         if slope is None:
             raise InputError(
-                f"the pilots of {self.name} kept no accuracy: the calibration is too old, "
+                f"the pilots of {self.name} recorded no accuracy: the calibration is too old, "
                 'or the task reports no "accuracy" between 0 and 1. Calibrate again with one.'
             )
         if not slope.low > 0:
@@ -264,7 +264,7 @@ class Calibration:
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
     def write(self, path: str | Path, *, force: bool = False) -> None:
-        """Write the calibration to a .json file, whole or not at all."""
+        """Write the calibration to a .json file, atomically."""
         path = check_output(path, (".json",), force=force)
         with whole_file(path) as part:
             part.write_text(self.to_json(), encoding="utf-8")

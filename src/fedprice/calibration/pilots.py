@@ -20,7 +20,7 @@ from fedprice.calibration.measured import IMPACTS, Calibration, Fit, Slope
 from fedprice.calibration.search import FIRST, LIMIT, WIDTH, Design, Pilots, search
 from fedprice.errors import InputError
 from fedprice.learning.draws import PILOTS, key
-from fedprice.rounds import Plain, simulate_runs, usual_aggregator
+from fedprice.rounds import Plain, aggregator_of, simulate_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -79,7 +79,7 @@ def calibrate(
     value: npt.ArrayLike | None = None,
     max_weight: float = 1.0,
     seed: int = 0,
-    aggregator: Aggregator | None = None,
+    aggregator: Aggregator | str | None = None,
     server_step: ServerStep | None = None,
     impact: str = "updates",
     threads: int | None = None,
@@ -126,7 +126,7 @@ def calibrate(
     """
     if impact not in IMPACTS:
         raise InputError(f"`impact` must be 'updates' or 'gradients'; got {impact!r}.")
-    runs = _Runs(task, max_weight, seed, aggregator or usual_aggregator(task),
+    runs = _Runs(task, max_weight, seed, aggregator_of(aggregator),
                  server_step or Plain(), impact, threads, progress)  # fmt: skip
     if levels is None and checkpoints is None and repeats is None:
         first = runs.first_design()
@@ -140,14 +140,14 @@ def calibrate(
     for name, one in (("width", width), ("limit", limit), ("value", value), ("report", report)):
         if one is not None:
             raise InputError(
-                f"`{name}` is for the search for good pilots; leave it out, or leave out `levels`, "
-                "`checkpoints` and `repeats`, which say what to run instead."
+                f"`{name}` applies only to the search for good pilots; leave it out, or leave out "
+                "`levels`, `checkpoints` and `repeats`, which replace the search."
             )
     chosen = sorted(usual_levels(task.weight, max_weight) if levels is None else levels)
     rounds = tuple(sorted(CHECKPOINTS if checkpoints is None else checkpoints))
     repeats = REPEATS if repeats is None else repeats
     if len(set(chosen)) < 2 or not all(0 < q <= 1 for q in chosen):
-        raise InputError(f"`levels` must be two or more different ones in (0, 1]; got {levels}.")
+        raise InputError(f"`levels` must be two or more different numbers in (0, 1]; got {levels}.")
     if not rounds or rounds[0] < 1:
         raise InputError(f"`checkpoints` must be rounds, at least 1; got {checkpoints}.")
     if repeats < 2:
@@ -189,8 +189,8 @@ class _Runs:
                 lowest = float(low.min())
                 above = "levels above that, or " if lowest < 1 else ""
                 raise InputError(
-                    f"`max_weight` {self.max_weight:g} raises the levels of two pilots to the same "
-                    f"ones, {lowest:.3g} or more; use {above}a larger `max_weight`."
+                    f"`max_weight` {self.max_weight:g} raises two pilots to the same "
+                    f"levels, {lowest:.3g} or more; use {above}a larger `max_weight`."
                 )
         # Separate seeds: pilots share no coins with the runs that they price.
         seeds = [key(self.seed, PILOTS, repeat, series) >> 1 for repeat in repeats]
@@ -218,8 +218,8 @@ class _Runs:
         norms = np.array([_norm(h, self.impact) for pilot in own for h in pilot])
         if self.impact == "gradients" and np.isnan(norms).all():
             raise InputError(
-                f"{self.task.name} knows no norms of gradients, so impacts cannot be made of them; "
-                "price with those of updates, the default."
+                f"{self.task.name} has no gradient norms to compute impacts from; use the norms of "
+                "updates, the default."
             )
         rounds = np.array(checkpoints)
         return Pilots(

@@ -255,7 +255,7 @@ def why_alpha_does_not_matter(value: npt.ArrayLike | None) -> str:
     Examples
     --------
     >>> why_alpha_does_not_matter(0)
-    'all values are 0, so that prices do not depend on α'
+    'all values are 0, so prices do not depend on α'
     >>> why_alpha_does_not_matter([0, 7])
     ''
     """
@@ -265,5 +265,5 @@ def why_alpha_does_not_matter(value: npt.ArrayLike | None) -> str:
     if not (values == values[0]).all():
         return ""
     if values[0] == 0:
-        return "all values are 0, so that prices do not depend on α"
-    return "all values are equal, so that payments within floors and caps do not depend on α"
+        return "all values are 0, so prices do not depend on α"
+    return "all values are equal, so payments within floors and caps do not depend on α"

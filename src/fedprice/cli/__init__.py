@@ -35,4 +35,6 @@ def end_now(code: int) -> None:
     """End the process without waiting for threads: one may still be compiling for seconds."""
     sys.stdout.flush()
     sys.stderr.flush()
+    if "multiprocessing.util" in sys.modules:  # or its tracker would tell of semaphores left behind
+        sys.modules["multiprocessing.util"]._run_finalizers(0)
     os._exit(code)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,26 +14,22 @@ from typer.core import TyperGroup
 from fedprice.cli import STOPPED
 from fedprice.cli.calibrate import calibrate
 from fedprice.cli.compare import compare
+from fedprice.cli.console import show_warnings
 from fedprice.cli.data import data
-from fedprice.cli.example import example
 from fedprice.cli.explain import explain
 from fedprice.cli.flower import flower
 from fedprice.cli.flower_new import new
-from fedprice.cli.frontier import frontier
 from fedprice.cli.ledger import ledger, verify
-from fedprice.cli.lies import lies
 from fedprice.cli.payouts import request, reverse, rotate, settle, withdraw
 from fedprice.cli.post import post
 from fedprice.cli.price import price
-from fedprice.cli.reproduce import report, reproduce
 from fedprice.cli.respond import respond
 from fedprice.cli.reveal import reveal
 from fedprice.cli.serve import serve
 from fedprice.cli.simulate import simulate
 from fedprice.cli.statement import statement
-from fedprice.cli.steps import steps
 from fedprice.cli.study import study
-from fedprice.errors import FedpriceError
+from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing.display import safe
 
 if TYPE_CHECKING:
@@ -40,18 +37,25 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "run"]
 
-COMMANDS: dict[str, Callable[..., None] | typer.Typer] = {
-    **{
-        command.__name__: command
-        for command in (
-            price, post, compare, frontier, lies, respond, reveal, calibrate, steps, simulate,
-            statement, verify, reproduce, report, study, serve, example, explain,
-        )
-    },
-    "data": data,
-    "ledger": ledger,
-    "flower": flower,
-}  # fmt: skip
+GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
+    "A server": (price, post, calibrate, simulate, serve, ledger, flower),
+    "A client": (respond, statement, verify),
+    "A researcher": (study, compare, reveal, data),
+    "": (explain,),  # named in the last line of the help instead
+}
+MOVED = {  # what older releases called it, and where it is
+    "frontier": "price CLIENTS --budgets LO:HI:N",
+    "steps": "calibrate WHAT --steps E,E,…",
+    "lies": "compare CLIENTS --scheme equilibrium --lies 2",
+    "reproduce": "study paper, or fedprice study setup1 …",
+    "report": "study, again with the same --out",
+    "example": "data example",
+}
+COMMANDS = {
+    str(what.info.name if isinstance(what, typer.Typer) else what.__name__): (group, what)
+    for group, commands in GROUPS.items()
+    for what in commands
+}
 for of_ledger in (settle, request, withdraw, reverse, rotate):
     ledger.command()(of_ledger)
 flower.command()(new)
@@ -67,16 +71,18 @@ class Commands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name, or None."""
-        what = COMMANDS.get(cmd_name)
-        if what is None:
+        if cmd_name in MOVED:
+            raise InputError(f"`fedprice {cmd_name}` is now: fedprice {MOVED[cmd_name]}")
+        if cmd_name not in COMMANDS:
             return None
+        group, what = COMMANDS[cmd_name]
         if isinstance(what, typer.Typer):
             made: Any = typer.main.get_group(what)
         else:
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             alone.command()(what)
             made = typer.main.get_command(alone)
-        made.name = cmd_name
+        made.name, made.rich_help_panel, made.hidden = cmd_name, group, not group
         return made
 
 
@@ -86,6 +92,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="fedprice explain WORD says what a word means, and fedprice explain schemes lists the "
+    "schemes.",
 )
 
 # The base class of typer's command-line errors; newer releases bundle their own copy of click.
@@ -115,10 +123,15 @@ def run() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # for terminals that cannot show α
     try:
-        code = app(prog_name="fedprice", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: show_warnings([str(message)])
+            code = app(prog_name="fedprice", standalone_mode=False)
         sys.stdout.flush()
     except FedpriceError as error:
-        return _fail(str(error), error.exit_code)
+        from fedprice.cli.odd_files import named_file
+
+        named = named_file(str(error), sys.argv[1:])
+        return _fail(named, InputError.exit_code) if named else _fail(str(error), error.exit_code)
     except _CommandLineError as error:
         return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):

@@ -67,6 +67,6 @@ def read_beliefs(given: str, cost: float | None, value: float | None, form: Form
 
     if given != EXPONENTIAL:
         if cost is not None or value is not None:
-            raise InputError(f"--cost and --value go with --beliefs exponential; got {given}.")
+            raise InputError(f"--cost and --value require --beliefs exponential; got {given}.")
         return Beliefs.read(Path(given))
     return exponential_beliefs(cost, value, form)

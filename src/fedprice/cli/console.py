@@ -31,6 +31,7 @@ __all__ = [
     "Delivery",
     "FinishedError",
     "StoppedError",
+    "note",
     "show_warnings",
     "stderr",
     "stdout",
@@ -67,6 +68,11 @@ def stderr() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(line: str) -> None:
+    """Print a line on stderr about what was read."""
+    stderr().print(line, markup=False)
 
 
 def show_warnings(lines: Iterable[str]) -> None:

@@ -1,7 +1,9 @@
-"""`fedprice data`: download data sets, and show how their samples are spread over clients."""
+"""`fedprice data`: data sets, how their samples are spread over clients, and example clients."""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -10,7 +12,8 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr
 from fedprice.cli.what import DataPath, federation_of
-from fedprice.tables import json_text
+from fedprice.random_clients import EXAMPLE_ALPHA, EXAMPLE_SEED, population
+from fedprice.tables import csv_text, json_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -18,7 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = ["data"]
 
-data = typer.Typer(no_args_is_help=True, help="Get data sets, and show which samples clients have.")
+data = typer.Typer(
+    name="data",
+    no_args_is_help=True,
+    help="Get data sets and examples, and show which samples clients have.",
+)
 
 
 @data.command()
@@ -83,6 +90,28 @@ def show(
         to_screen=lambda: _screen(summary, federation.ids, counts),
         to_figure=lambda: draw_federation(federation.name, counts),
     )
+
+
+@data.command()
+def example(
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write a .csv or .parquet file."),
+    ] = None,
+    clients: Annotated[int, typer.Option(min=1, max=10**8, help="Number of clients.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = EXAMPLE_SEED,
+    force: options.Force = False,
+) -> None:
+    """Draw clients as in the paper's Setup 1: costs ~ Exp(50), values ~ Exp(4000).
+
+    Price them with --alpha 3.3, the α of that setup.
+    """
+    drawn = population(clients, seed=seed)
+    if output is None:
+        sys.stdout.write(csv_text(drawn.to_frame()))
+        return
+    drawn.write(output, force=force)
+    stderr().print(f"wrote {output}; price them with --alpha {EXAMPLE_ALPHA}", markup=False)
 
 
 def _screen(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["flower"]
 
-flower = typer.Typer(no_args_is_help=True, help="Run the market over Flower.")
+flower = typer.Typer(name="flower", no_args_is_help=True, help="Run the market over Flower.")
 
 EXAMPLE = Path("examples/flower-app")
 SPEED, DELAY = 20.0, 20.0  # of a network namespace, in megabits per second and milliseconds
@@ -40,7 +40,7 @@ RunConfig = Annotated[
 ]
 Clients = Annotated[
     int | None,
-    typer.Option(min=1, help="How many clients; by default what the app's pyproject.toml says."),
+    typer.Option(min=1, help="Number of clients; by default as in the app's pyproject.toml."),
 ]
 Rounds = Annotated[
     int | None, typer.Option(min=1, help="Training rounds; by default the app's setting.")
@@ -117,7 +117,7 @@ def _stoppable() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise StoppedError("stopped; all processes are down.") from error
+        raise StoppedError("stopped; all processes have ended.") from error
 
 
 @flower.command()
@@ -145,7 +145,9 @@ def simulate(
 ) -> None:
     """Run an app in this process, without a network and without starting processes."""
     if timeout is not None and not ray:
-        raise InputError("--timeout is for --ray; a run in this process can be stopped by Ctrl-C.")
+        raise InputError(
+            "--timeout applies only to --ray; a run in this process can be stopped by Ctrl-C."
+        )
     require_extras(*(("ray",) if ray else ()))
     chosen = _app(app, run_config, clients, rounds, ledger, run)
     finished = _is_finished(chosen)
@@ -171,8 +173,8 @@ flower.command()(model)
 
 @flower.command()
 def keys(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them.")],
-    clients: Annotated[int, typer.Option(min=1, help="How many clients, named 1, 2, …")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to write the keys to.")],
+    clients: Annotated[int, typer.Option(min=1, help="Number of clients, named 1, 2, …")],
 ) -> None:
     """Make signing keys for a server and its clients."""
     require_extras("flower", "learn")

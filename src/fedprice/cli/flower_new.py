@@ -43,7 +43,7 @@ def new(
                 made,
                 ignore=shutil.ignore_patterns("__pycache__"),
             )
-            made.rename(folder)  # whole or not at all
+            made.rename(folder)  # atomically
     except OSError as error:
         raise InputError(f"cannot write {folder}: {error.strerror or error}.") from error
     stderr().print(f"wrote {folder}; run it with: fedprice flower simulate {folder}", markup=False)

@@ -1,4 +1,4 @@
-"""`fedprice ledger` and `fedprice verify`: look at the money, and check it."""
+"""`fedprice ledger` and `fedprice verify`: inspect a ledger, and verify it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr, stdout
-from fedprice.cli.market_tables import as_wide_as_terminal, market_table
+from fedprice.cli.market_tables import as_wide_as_terminal, luck_line, market_table
 from fedprice.errors import InputError, UnverifiedError
 from fedprice.tables import check_output, json_text
 
@@ -36,9 +36,16 @@ __all__ = [
 ]
 
 ledger = typer.Typer(
-    no_args_is_help=True, help="Look at a ledger and keep it: runs, payouts, proof, exports."
+    name="ledger",
+    no_args_is_help=True,
+    help="Inspect and maintain a ledger: runs, payouts, verification, exports.",
 )
 
+CUT_SHORT = (
+    "An export that was cut short at its end verifies, too. To see that nothing is missing, give "
+    "--head HASH, the newest head that you know from the server, or --receipts FILE, what your "
+    "client kept."
+)
 LEDGER_HELP = "sqlite:///FILE, postgresql+psycopg://…, or an SQLite file."
 # Columns that a narrow terminal leaves out, the first one first.
 SPARE_OF_RUNS = ("follows", "refused", "missed", "joined", "done", "clients", "rounds")
@@ -52,7 +59,7 @@ DEFAULT_URL = "sqlite:///market.db"
 
 @contextmanager
 def opened_ledger(url: str) -> Iterator[Ledger]:
-    """Open a ledger that is there, and close it."""
+    """Open an existing ledger, and close it."""
     from fedprice.market.ledger import Ledger
 
     found = Ledger(url, create=False)
@@ -67,25 +74,24 @@ def open_(
     url: Annotated[
         str, typer.Argument(metavar="URL", envvar="FEDPRICE_LEDGER", help=LEDGER_HELP)
     ] = DEFAULT_URL,
-    unit: Annotated[
-        str | None, typer.Option(help="What a new ledger's money is, such as EUR.")
-    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Currency of a new ledger, such as EUR.")] = None,
     deposit: Annotated[
-        str | None, typer.Option(metavar="AMOUNT", help="Bring money in from outside.")
+        str | None, typer.Option(metavar="AMOUNT", help="Deposit this amount.")
     ] = None,
     to: Annotated[
-        str | None, typer.Option(metavar="CLIENT", help="Whose it is; by default the treasury's.")
+        str | None,
+        typer.Option(metavar="CLIENT", help="Client to credit; by default the treasury."),
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(help="What the deposit is; the same one into an account counts once."),
+        typer.Option(help="Reference of the deposit, which counts once per account."),
     ] = None,
     key: Annotated[
         Path | None, typer.Option("--key", metavar="FILE", help="The server's private key.")
     ] = None,
     format_: options.StdoutFormat = options.Format.TABLE,
 ) -> None:
-    """Open a ledger, new or old, bring in money, and show all balances."""
+    """Create or open a ledger, deposit money, and show all balances."""
     import polars as pl
 
     from fedprice.market.keys import read_key
@@ -93,7 +99,7 @@ def open_(
     from fedprice.market.money import money
 
     if (deposit is None) != (reference is None) or (to is not None and deposit is None):
-        raise InputError("--deposit and --reference belong together; --to goes with them.")
+        raise InputError("--deposit and --reference require each other, and --to requires both.")
     amount = None if deposit is None else micro_units_of("--deposit", deposit)
     opened = Ledger(url, unit=unit, key=None if key is None else read_key(key))
     try:
@@ -184,10 +190,12 @@ def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | No
         delivery,
         SPARE_OF_CLIENTS,
         data=rows,
-        more=f"{by} has them",
+        more=f"{by} has all",
     )
     if format_ is options.Format.TABLE:
         _say(f"model {found.model or 'as it was'}")
+        if found.settled and (luck := luck_line(rows)):
+            _say(luck)
         for line in (str(own) for own in measured if own.round == measured[-1].round):
             if line:
                 _say(line)
@@ -209,11 +217,9 @@ def _say(line: str) -> None:
 
 Heads = Annotated[
     list[str] | None,
-    typer.Option("--head", metavar="HASH", help="An entry's hash that must be there; repeat it."),
+    typer.Option("--head", metavar="HASH", help="Expected hash of an entry; repeatable."),
 ]
-Unsigned = Annotated[
-    bool, typer.Option("--unsigned", help="Let money pass that moved without a signature.")
-]
+Unsigned = Annotated[bool, typer.Option("--unsigned", help="Accept transfers that nobody signed.")]
 
 
 @ledger.command("verify")
@@ -243,7 +249,7 @@ def export(
             "--output",
             metavar="FILE",
             help="A .jsonl file has everything, for `fedprice verify`; .csv and .parquet have the "
-            "postings; .beancount and .hledger are books.",
+            "postings; .beancount and .hledger are for these accounting programs.",
         ),
     ],
     url: LedgerUrl = DEFAULT_URL,
@@ -251,13 +257,13 @@ def export(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Show only what concerns this client, in a .jsonl file: of all other entries it "
-            "has the hashes, so that the chain can still be checked.",
+            help="Export only what concerns this client, to a .jsonl file; of other entries it "
+            "has the hashes, so that the chain can be checked.",
         ),
     ] = None,
     date: Annotated[
         datetime.datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="The date in books; by default today."),
+        typer.Option(formats=["%Y-%m-%d"], help="Date in accounting files; by default today."),
     ] = None,
     force: options.Force = False,
 ) -> None:
@@ -267,7 +273,9 @@ def export(
 
     check_output(output, EXPORTS, force=force)
     if date is not None and output.suffix not in BOOKS:
-        raise InputError(f"--date is for books ({', '.join(BOOKS)}); got -o {output}.")
+        raise InputError(
+            f"--date applies only to accounting files ({', '.join(BOOKS)}); got -o {output}."
+        )
     day = (date or datetime.datetime.now()).date()
     with opened_ledger(url) as opened:
         count, hidden = write(opened, output, date=day, client=client)
@@ -310,7 +318,9 @@ def verify(
     head: Heads = None,
     receipts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="What the client kept, to be found in the ledger."),
+        typer.Option(
+            metavar="FILE", help="Receipts that the client kept; the ledger must contain them."
+        ),
     ] = None,
     unsigned: Unsigned = False,
 ) -> None:
@@ -318,7 +328,7 @@ def verify(
     from fedprice.commands.verify import verify as compute
 
     if key is not None and client is None:
-        raise InputError("--key belongs to a client; name it with --client.")
+        raise InputError("--key is a client's; name the client with --client.")
     keys = {"key": _public_key("--key", key), "server": _public_key("--server", server)}
     heads = _heads(head)
     try:
@@ -332,6 +342,9 @@ def verify(
         raise InputError(f"cannot read {path}: {error.strerror}.") from error
     for line in lines:
         stdout().print(line, markup=False, soft_wrap=True)
+    is_bundle = not any(line.startswith("verified") for line in lines)
+    if not heads and receipts is None and not is_bundle:
+        stdout().print(CUT_SHORT, markup=False, soft_wrap=True)
 
 
 def micro_units_of(option: str, text: str) -> int:
@@ -381,7 +394,7 @@ def _send(
     spare: Sequence[str] = (),
     *,
     data: pl.DataFrame | None = None,
-    more: str = "-o FILE.csv has them",
+    more: str = "-o FILE.csv has all",
 ) -> None:
     """Send rows where they are wanted; on screen under a title, without spare columns if need be.
 

@@ -1,84 +1,25 @@
-"""`fedprice lies`: what clients gain by lying about their cost and value."""
+"""What `fedprice compare --lies` shows: who gains by lying, and who pays for it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
-import typer
 
-from fedprice.cli import options
-from fedprice.cli.console import Delivery, stderr
-from fedprice.columns import parse_rename
-from fedprice.commands.games import read_calibration, read_game
-from fedprice.commands.lies import lies as compute
 from fedprice.pricing import Status
 from fedprice.pricing.display import facts_table, number, safe
-from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fedprice.beliefs.lies import Manipulability
 
-__all__ = ["lies"]
+__all__ = ["lies_screen"]
 
 MOST_SHOWN = 10  # clients that gain the most
 
 
-def lies(
-    clients: options.ClientsFile,
-    factor: Annotated[
-        float,
-        typer.Option(
-            metavar="ρ",
-            help="Reported costs range from cost / ρ to cost · ρ, values from 0 to the true value.",
-        ),
-    ] = 2.0,
-    free_response: Annotated[
-        bool,
-        typer.Option(
-            "--free-response",
-            help="A liar chooses its best level at the price that its report leads to; by default "
-            "it is held to, and paid for, the level that the report implies.",
-        ),
-    ] = False,
-    budget: options.Budget = 200.0,
-    rename: options.Rename = None,
-    alpha: options.Alpha = None,
-    calibration: options.CalibrationFile = None,
-    impact: options.ImpactName = None,
-    rounds: options.Rounds = 1000,
-    exponent: options.Exponent = 2.0,
-    max_weight: options.MaxWeight = None,
-    output: options.OutputFile = None,
-    plot: options.PlotFile = None,
-    format_: options.StdoutFormat = options.Format.TABLE,
-    force: options.Force = False,
-) -> None:
-    """Show what each client gains by lying about its cost and value, and who pays for it.
-
-    The table of clients holds the true costs and values. Each client in turn makes its best report
-    to a server that prices by the equilibrium, while all others tell the truth.
-    """
-    delivery = Delivery(output, plot, format_, force)
-    with stderr().status("looking for the best lies"):
-        measured = read_calibration(calibration, alpha, impact)
-        game = read_game(
-            clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
-            exponent=exponent, max_weight=max_weight, rename=parse_rename(rename),
-        )  # fmt: skip
-        found = compute(game, factor, free_response=free_response)
-    rows = found.to_frame()
-    delivery.send(
-        rows,
-        to_json=lambda: json_text(summary=found.summary(), clients=rows),
-        to_screen=lambda: _screen(found),
-        to_figure=found.plot,
-    )
-
-
-def _screen(found: Manipulability) -> RenderableType:
+def lies_screen(found: Manipulability) -> RenderableType:
     """Show the clients that gain the most, then the summary."""
     from rich import box
     from rich.console import Group
@@ -90,8 +31,8 @@ def _screen(found: Manipulability) -> RenderableType:
     order = order[found.gain[order] > 0]
     which = "" if order.size == count else f", the {order.size} that gain the most"
     table = Table(
-        title=f"Best lie of each client{which}; one lies, the others are honest", box=box.SIMPLE,
-        title_justify="left",
+        title=f"{truth.scheme}: best lie of each client{which}; one lies, the others are honest",
+        box=box.SIMPLE, title_justify="left",
     )  # fmt: skip
     headings = (
         "cost", "reported", "value", "reported", "payment", "with the lie", "gain",
@@ -110,7 +51,7 @@ def _screen(found: Manipulability) -> RenderableType:
         loss = f"{found.loss_increase[n]:+.2%}"
         table.add_row(Text(safe(str(true.ids[n]))), *numbers, loss)
     held = "held to the reported level" if found.committed else "free to choose the level"
-    title = f"lies within a factor of {number(found.factor)}, {held}"
+    title = f"{truth.scheme}: lies within a factor of {number(found.factor)}, {held}"
     advice = "Posted prices, which no report changes, leave nothing to gain: see `fedprice post`."
     parts = [facts_table(title, _facts(found)), Text(advice)]
     return Group(table, *parts) if order.size else Group(*parts)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import polars as pl
     from rich.console import RenderableType
 
-__all__ = ["as_wide_as_terminal", "market_table"]
+__all__ = ["as_wide_as_terminal", "luck_line", "market_table"]
 
 WRAPPED = ("account", "client", "follows", "note", "run", "tariff")  # may take several lines
 LEAST_WRAPPED, MOST_WRAPPED = 12, 60  # how wide these are
@@ -24,8 +24,24 @@ def as_wide_as_terminal(text: str) -> str:
     return "\n".join(textwrap.wrap(text, _terminal_width(), break_on_hyphens=False))
 
 
+def luck_line(rows: pl.DataFrame) -> str:
+    """Return why what is paid is not what was agreed, if that is so.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> luck_line(pl.DataFrame({"agreed": [5], "paid": [4]}))
+    'if all heads are delivered, paid differs from agreed by one update at most'
+    >>> luck_line(pl.DataFrame({"agreed": [5], "paid": [5]}))
+    ''
+    """
+    if (rows["paid"] == rows["agreed"]).all():
+        return ""
+    return "if all heads are delivered, paid differs from agreed by one update at most"
+
+
 def market_table(
-    rows: pl.DataFrame, title: str, spare: Sequence[str] = (), *, more: str = "-o FILE.csv has them"
+    rows: pl.DataFrame, title: str, spare: Sequence[str] = (), *, more: str = "-o FILE.csv has all"
 ) -> RenderableType:
     """Return a table that is as wide as the terminal at most, wherever that is possible.
 
@@ -76,7 +92,7 @@ def market_table(
         table.add_row(*map(Text, row))
     if not left_out:
         return table
-    said = f"left out for lack of space: {', '.join(left_out)}; {more}"
+    said = f"Hidden column{'s' * (len(left_out) > 1)}: {', '.join(left_out)} ({more})."
     return Group(table, Text(as_wide_as_terminal(said), style="italic"))
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedprice.pricing import SCHEMES
+from fedprice.errors import InputError
 
 __all__ = [
     "Alpha",
     "Budget",
+    "ByOrder",
     "CalibrationFile",
     "ClientsFile",
     "Exponent",
@@ -29,17 +31,26 @@ __all__ = [
     "Schemes",
     "StdoutFormat",
     "given",
+    "refuse_others",
 ]
 
 
 def given(context: typer.Context, name: str) -> bool:
-    """Tell whether a parameter was given on the command line."""
+    """Return whether a parameter was given on the command line."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
+def refuse_others(context: typer.Context, known: Collection[str], why: str) -> None:
+    """Refuse parameters on the command line other than the known ones, and say why."""
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if given(context, name) and name not in known:
+            raise InputError(f"{parameter.opts[0]} {why}")
+
+
 class Format(StrEnum):
-    """What to print on stdout."""
+    """Output format on stdout."""
 
     TABLE = "table"
     JSON = "json"
@@ -68,6 +79,13 @@ Rename = Annotated[
         help="Columns of CLIENTS that have other names, such as hospital=client_id,cost_eur=cost.",
     ),
 ]
+ByOrder = Annotated[
+    bool,
+    typer.Option(
+        "--by-order",
+        help="Match the rows of CLIENTS with the measured clients by their order, not their names.",
+    ),
+]
 Budget = Annotated[float, typer.Option(help="Maximum total payment; may be negative.")]
 Alpha = Annotated[
     float | None, typer.Option(help="The bound's α, as measured; or give --calibration.")
@@ -77,7 +95,7 @@ CalibrationFile = Annotated[
     typer.Option(
         metavar="FILE",
         help="α, samples and norms by client, as `fedprice calibrate -o FILE.json` writes them; "
-        "the table of clients then has client_id, cost, value and optionally level_min, level_max.",
+        "the table of clients then needs no samples and norms.",
     ),
 ]
 ImpactName = Annotated[
@@ -99,10 +117,15 @@ MaxWeight = Annotated[
         "calibrated or is trained, none with --alpha alone. inf sets none.",
     ),
 ]
-_SCHEME = "NAME|FILE.py:FUNCTION"
-_SCHEMES = f"One of {', '.join(SCHEMES)}, or a function of your own"
-Scheme = Annotated[str, typer.Option(metavar=_SCHEME, help=f"{_SCHEMES}.")]
-Schemes = Annotated[list[str], typer.Option(metavar=_SCHEME, help=f"{_SCHEMES}; repeatable.")]
+SCHEME_METAVAR = "NAME|FILE.py:FUNCTION"
+SCHEME_HELP = (
+    "equilibrium, uniform, weighted, full, subset, …: `fedprice explain schemes` lists them; or a "
+    "function of your own"
+)
+Scheme = Annotated[str, typer.Option(metavar=SCHEME_METAVAR, help=f"{SCHEME_HELP}.")]
+Schemes = Annotated[
+    list[str], typer.Option(metavar=SCHEME_METAVAR, help=f"{SCHEME_HELP}; repeatable.")
+]
 OutputFile = Annotated[
     Path | None,
     typer.Option("-o", "--output", metavar="FILE", help="Write a .csv, .parquet or .json file."),
@@ -110,5 +133,5 @@ OutputFile = Annotated[
 PlotFile = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="Draw a .png, .svg or .pdf figure.")
 ]
-StdoutFormat = Annotated[Format, typer.Option("--format", help="What to print on stdout.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")]
+StdoutFormat = Annotated[Format, typer.Option("--format", help="Output format on stdout.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]

@@ -68,7 +68,7 @@ def request(
         str | None, typer.Option(metavar="AMOUNT", help="Request a payout of this amount.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="What the payout is; it counts once.")
+        str | None, typer.Option(help="Reference of the payout, which counts once.")
     ] = None,
     reverse: Annotated[
         int | None, typer.Option(metavar="ENTRY", help="Agree to the reversal of this deposit.")
@@ -91,7 +91,9 @@ def request(
     if (withdraw is None) != (reference is None) or not (
         (reverse is None) == (reason is None) == (amount is None)
     ):
-        raise InputError("--reference goes with --withdraw, --amount and --reason with --reverse.")
+        raise InputError(
+            "--reference requires --withdraw; --amount and --reason require --reverse."
+        )
     check_output(output, (".json",), force=force)
     own, account = read_key(key), f"client:{client}"
     proof = None
@@ -143,7 +145,7 @@ def withdraw(
         str | None, typer.Option(metavar="AMOUNT", help="Amount paid out of the treasury.")
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(help="What the payout is; it counts once.")
+        str | None, typer.Option(help="Reference of the payout, which counts once.")
     ] = None,
     request: Request = None,
     url: LedgerUrl = DEFAULT_URL,
@@ -172,6 +174,9 @@ def reverse(
     ],
     reason: Annotated[str, typer.Option(help="Reason for the reversal.")],
     request: Request = None,
+    unsigned: Annotated[
+        bool, typer.Option("--unsigned", help="Take money of a client that has no key to sign.")
+    ] = False,
     url: LedgerUrl = DEFAULT_URL,
     key: ServerKey = None,
 ) -> None:
@@ -180,7 +185,8 @@ def reverse(
 
     signed = None if request is None else _asked(request, Reversal)[0]
     with _writable(url, key) as opened:
-        _say(opened.reverse(entry, reason, signed), f"entry {entry} reversed: {reason}", opened)
+        new = opened.reverse(entry, reason, signed, unsigned=unsigned)
+        _say(new, f"entry {entry} reversed: {reason}", opened)
 
 
 def settle(

@@ -19,8 +19,9 @@ from fedprice.cli.beliefs import (
     MeanValue,
     read_beliefs,
 )
-from fedprice.cli.console import Delivery, stderr
+from fedprice.cli.console import Delivery, note, stderr
 from fedprice.columns import parse_rename
+from fedprice.commands.assumptions import MEANING
 from fedprice.commands.games import read_calibration, read_clients
 from fedprice.commands.post import DRAWS, OTHERS, check_post, post_form
 from fedprice.commands.post import post as compute
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from fedprice.beliefs.posted import Information, Posted
     from fedprice.beliefs.sequential import Sequential
+    from fedprice.commands.post import PostAnswer
 
 __all__ = ["post"]
 
@@ -56,7 +58,7 @@ def post(
         typer.Option(
             metavar=f"{SOURCE}|{OTHERS}",
             help=f"{TYPES}; or others, to price each client by the costs and values that all "
-            "others reported, which are then columns of CLIENTS.",
+            "others reported (columns of CLIENTS).",
         ),
     ],
     form: FormName = Form.PRICE,
@@ -69,8 +71,8 @@ def post(
         float | None,
         typer.Option(
             metavar="ε",
-            help="Keep the probability of exceeding the budget at ε; by default the budget is "
-            "met in expectation.",
+            help="Probability of exceeding the budget; by default the budget is met in "
+            "expectation.",
         ),
     ] = None,
     sequential: Annotated[
@@ -81,12 +83,13 @@ def post(
     ] = False,
     no_lottery: Annotated[
         bool,
-        typer.Option("--no-lottery", help="Never draw a client's price at random."),
+        typer.Option("--no-lottery", help="Never randomise a price."),
     ] = False,
     cost: MeanCost = None,
     value: MeanValue = None,
     budget: options.Budget = 200.0,
     rename: options.Rename = None,
+    by_order: options.ByOrder = False,
     alpha: options.Alpha = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
@@ -131,15 +134,15 @@ def post(
         others = (beliefs, cost, value) == (OTHERS, None, None)
         believed = None if others else read_beliefs(beliefs, cost, value, form)
         measured = read_calibration(calibration, alpha, impact)
-        table, bound = read_clients(
+        table, bound, assumed = read_clients(
             clients, alpha=alpha, calibration=measured, rounds=rounds, max_weight=max_weight,
-            types=believed is None, rename=parse_rename(rename),
+            types=believed is None, rename=parse_rename(rename), by_order=by_order, say=note,
         )  # fmt: skip
         if hull is not None and hull not in table.ids:
             raise InputError(f"--hull: there is no client {hull!r}. {nearest(hull, table.ids)}")
         answer = compute(
             table, believed, bound=bound, budget=budget, exponent=exponent, form=form.value,
-            calibration=measured, **how,
+            calibration=measured, assumed=assumed, **how,
         )  # fmt: skip
         posted, turns = answer.posted, answer.turns
         bars = {}
@@ -166,7 +169,7 @@ def post(
     delivery.send(
         answer.to_frame(),
         to_json=answer.to_json,
-        to_screen=lambda: _screen(posted, turns, answer.known),
+        to_screen=lambda: _screen(answer),
         to_figure=figure,
     )
 
@@ -178,9 +181,9 @@ def _check_hull(
     if hull is None:
         return
     if form is not Form.PRICE:
-        raise InputError(f"--hull goes with --form price; got --form {form}.")
+        raise InputError(f"--hull requires --form price; got --form {form}.")
     if others:
-        raise InputError("--beliefs others does not go with --hull; drop one of the two.")
+        raise InputError("--beliefs others cannot be combined with --hull.")
     if plot is None:
         raise InputError("--hull says what --plot draws: give --plot FILE, too.")
     if information:
@@ -215,11 +218,13 @@ def _own_name(form: Form, how: dict[str, Any]) -> str:
     return "as posted"
 
 
-def _screen(posted: Posted, turns: Sequential | None, known: Information | None) -> RenderableType:
+def _screen(answer: PostAnswer) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    parts: list[RenderableType] = [posted if turns is None else _in_turn(turns)]
+    turns, known = answer.turns, answer.known
+    parts: list[RenderableType] = [answer.posted if turns is None else _in_turn(turns)]
+    parts += [Text(f"{name}: {MEANING[name]}.") for name in answer.assumed]
     if known is not None:
         parts.append(
             Text(
@@ -253,9 +258,9 @@ def _in_turn(turns: Sequential) -> RenderableType:
         for n in turns.order[:MOST_SHOWN].tolist()
     ]  # fmt: skip
     header = ("client", "impact", "price", "expected level", "expected payment")
-    section = Section("Asked first, with prices if spending goes as expected", header, rows)
+    section = Section("First clients, with prices if spending goes as expected", header, rows)
     return rich_tables(
-        f"posted prices in turn, {count_clients(len(posted.clients))}", pairs, [section],
+        f"sequentially posted prices, {count_clients(len(posted.clients))}", pairs, [section],
         "Post the first price and wait for the answer; take its payment off the budget, leave the "
         "client out, and post again.",
     )  # fmt: skip

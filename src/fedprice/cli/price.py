@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from functools import partial
@@ -12,18 +13,29 @@ import typer
 
 from fedprice.beliefs.refusals import Outside
 from fedprice.cli import options
-from fedprice.cli.console import Delivery, show_warnings, stderr
+from fedprice.cli.console import Delivery, note, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
+from fedprice.cli.frontier import parse_budgets, send_frontier
 from fedprice.cli.price_screen import FACTS, price_screen, robust_screen
 from fedprice.columns import parse_rename
-from fedprice.commands.assumptions import refuse_robust
-from fedprice.commands.games import read_assumed_game, read_calibration, read_losses
+from fedprice.commands.assumptions import refuse_robust, require_alpha
+from fedprice.commands.games import read_assumed_game, read_calibration, read_losses, with_floors
 from fedprice.commands.letters import check_letters, write_letters
-from fedprice.commands.price import LOSSES, PriceAnswer, RobustAnswer, check_outside
+from fedprice.commands.price import (
+    LOSSES,
+    Pay,
+    PriceAnswer,
+    RobustAnswer,
+    check_outside,
+    paid_by,
+    priced_by,
+)
 from fedprice.commands.price import price as compute
 from fedprice.commands.price import price_robust as compute_robust
+from fedprice.commands.what_if import FIELDS, parse_changes, what_if, with_changes
 from fedprice.errors import InputError
 from fedprice.pricing.display import EXTREMES
+from fedprice.web.studied import accuracy_bought, studied_budgets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +45,15 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray
     from fedprice.clients import Clients
+    from fedprice.game import Game
 
 __all__ = ["price"]
 
+# The options that --budgets goes with.
+OF_A_FRONTIER = {
+    "clients", "budgets", "rename", "by_order", "alpha", "calibration", "impact", "rounds",
+    "exponent", "max_weight", "output", "plot", "format_", "force",
+}  # fmt: skip
 CURRENCY = r"[^\W\d_]{0,6}[$€£¥₹₽₩]?"  # EUR, US$, €
 
 
@@ -43,7 +61,16 @@ def price(
     context: typer.Context,
     clients: options.ClientsFile,
     budget: options.Budget = 200.0,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="B,B,…|LO:HI:N",
+            help="Instead of prices for one budget, what each of these, or of N from LO to HI, "
+            "buys: the expected loss and the number of clients that pay.",
+        ),
+    ] = None,
     rename: options.Rename = None,
+    by_order: options.ByOrder = False,
     alpha: Annotated[
         float | None,
         typer.Option(
@@ -56,6 +83,17 @@ def price(
     rounds: options.Rounds = 1000,
     exponent: options.Exponent = 2.0,
     scheme: options.Scheme = "equilibrium",
+    pay: Annotated[
+        Pay,
+        typer.Option(
+            help="price: clients choose how often to join at a price. cost: each is reimbursed for "
+            "one level, take it or leave it, for those who may pay nothing but costs."
+        ),
+    ] = Pay.PRICE,
+    margin: Annotated[
+        float | None,
+        typer.Option(metavar="M", help="With --pay cost: what is paid on top, such as 0.1; 0."),
+    ] = None,
     max_weight: options.MaxWeight = None,
     outside: Annotated[
         Outside | None,
@@ -78,11 +116,28 @@ def price(
         bool,
         typer.Option("--robust", help="Keep the budget for every α in the calibration's interval."),
     ] = False,
+    what_if_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--what-if",
+            metavar="'CLIENT FIELD=NUMBER …'",
+            help=f"Show what changes if a client had other numbers, such as 'Ashford cost=6000', "
+            f"and at which costs its offer would stand; repeatable. Fields: {', '.join(FIELDS)}.",
+        ),
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Say which accuracy the budget bought in a study: what `fedprice study --budgets` "
+            "wrote.",
+        ),
+    ] = None,
     rows: Annotated[
         str | None,
         typer.Option(
             metavar="N|all",
-            help=f"How many payees and payers the screen lists, {EXTREMES} by default; all lists "
+            help=f"Number of payees and payers on the screen, {EXTREMES} by default; all lists "
             "every client in the order of the table.",
         ),
     ] = None,
@@ -97,9 +152,12 @@ def price(
         typer.Option(
             metavar="DIR",
             help="Write a letter to each client that states its offer in words, as Markdown and "
-            "PDF, into a new directory.",
+            "PDF, into a new directory; with --pay cost also a statement that justifies each sum.",
         ),
     ] = None,
+    letters_budget: Annotated[
+        bool, typer.Option("--letters-budget", help="State the whole budget in the letters, too.")
+    ] = False,
     output: options.OutputFile = None,
     plot: options.PlotFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
@@ -110,12 +168,39 @@ def price(
     CLIENTS may lack the columns value and grad_norm: values of 0 and equal norms are then assumed,
     which the output says.
     """
+    points = None
+    if budgets is not None:
+        options.refuse_others(
+            context, OF_A_FRONTIER, "cannot be combined with --budgets; leave out one of them."
+        )
+        points = parse_budgets(budgets)
     require_extras(*extras_of_schemes([scheme]), *(["plot"] if letters is not None else []))
-    check_outside(outside, scheme, losses=outside_losses is not None)
-    if robust and (calibration is None or outside is not None or scheme != "equilibrium"):
+    paying = paid_by(pay, margin, scheme if options.given(context, "scheme") else None)
+    check_outside(outside, paying.name, losses=outside_losses is not None)
+    if robust and (calibration is None or outside is not None or paying.name != "equilibrium"):
         raise InputError(
-            "--robust needs --calibration FILE, which has the interval of α, and goes with neither "
-            "--outside nor --scheme."
+            "--robust needs --calibration FILE, which has the interval of α, and cannot be "
+            "combined with --outside, --scheme or --pay cost."
+        )
+    changes = parse_changes(what_if_ or [])
+    if changes and robust:
+        raise InputError(
+            "--what-if compares with offers as they are; it cannot be combined with --robust."
+        )
+    if changes and letters is not None:
+        raise InputError(
+            "--what-if only compares, and cannot be combined with --letters. For letters with the "
+            "new cost, put it into the table."
+        )
+    if letters_budget and letters is None:
+        raise InputError(
+            "--letters-budget requires --letters DIR; add it, or leave --letters-budget out."
+        )
+    studied = None if study is None else studied_budgets(study)
+    if study is not None and studied is None:
+        raise InputError(
+            f"{study} has no study of budgets with an accuracy. Write one with: fedprice study "
+            "WHAT --budgets 5,10,20 --out DIR"
         )
     most_rows = _most_rows(rows, format_)
     _check_currency(currency, output, letters or (None if robust else plot), format_)
@@ -125,32 +210,51 @@ def price(
     figure: Callable[[], Figure]
     with stderr().status("pricing"):
         measured = read_calibration(calibration, alpha, impact)
-        game, assumptions = read_assumed_game(
+        unfloored, assumptions = read_assumed_game(
             clients, budget=budget, alpha=alpha, calibration=measured, rounds=rounds,
-            exponent=exponent, max_weight=max_weight, rename=parse_rename(rename), scheme=scheme,
+            exponent=exponent, max_weight=math.inf, rename=parse_rename(rename),
+            scheme=paying.name, by_order=by_order, say=note,
         )  # fmt: skip
+
+        def floored(table: Clients) -> Game:
+            return replace(unfloored, clients=with_floors(table, max_weight, measured))
+
+        game = floored(unfloored.clients)
+    if points is not None:
+        show_warnings(send_frontier(game, points, assumptions, delivery))
+        return
+    with stderr().status("pricing"):
+        bought = "" if studied is None else accuracy_bought(studied, paying.name, budget)
         defaults = tuple(name for name in FACTS if not options.given(context, name))
         assumptions = replace(assumptions, defaults=defaults)
         if robust and measured is not None:
             refuse_robust(assumptions)
             answer = compute_robust(game, measured, assumptions)
-            screen = partial(robust_screen, answer, currency, most_rows)
+            screen = partial(robust_screen, answer, currency, most_rows, bought)
             figure = answer.posted.plot
         else:
             losses = _losses(outside, outside_losses, game.clients)
             answer = compute(
-                game, scheme=scheme, calibration=measured, outside=outside, losses=losses,
+                game, scheme=paying, calibration=measured, outside=outside, losses=losses,
                 assumptions=assumptions,
             )  # fmt: skip
-            screen = partial(price_screen, answer, currency, most_rows, given=losses is not None)
+            if changes:
+                table = unfloored.clients
+                require_alpha(assumptions, with_changes(table, changes), paying.name)
+                priced = priced_by(paying, outside, losses)
+                compared = what_if(table, changes, lambda other: priced(floored(other)))
+                answer = replace(answer, what_if=compared)
+            given = losses is not None
+            screen = partial(price_screen, answer, currency, most_rows, bought, given=given)
             figure = partial(answer.plot, currency)
         if letters is not None:
             check_letters(answer.outcome)
     with stderr().status("writing letters" if letters is not None else "writing"):
         delivery.send(
-            answer.to_frame(), to_json=partial(answer.to_json, currency), to_screen=screen,
-            to_figure=figure, to_folder=partial(
-                write_letters, answer.outcome, assumptions, measured, currency
+            answer.to_frame(), to_json=partial(answer.to_json, currency, study=bought),
+            to_screen=screen, to_figure=figure, to_folder=partial(
+                write_letters, answer.outcome, assumptions, measured, currency,
+                budget_shown=letters_budget,
             ),
         )  # fmt: skip
     if format_ is options.Format.CSV and assumptions.columns:
@@ -165,7 +269,7 @@ def _most_rows(rows: str | None, format_: options.Format) -> int | None:
         return EXTREMES
     if format_ is not options.Format.TABLE:
         raise InputError(
-            f"--rows is for the screen; --format {format_} has all rows. Leave it out."
+            f"--rows applies to the screen only; --format {format_} has all rows. Leave it out."
         )
     if rows == "all":
         return None
@@ -174,17 +278,22 @@ def _most_rows(rows: str | None, format_: options.Format) -> int | None:
     return int(rows)
 
 
+def check_currency(currency: str) -> None:
+    """Refuse a label of money that is none."""
+    if not re.fullmatch(CURRENCY, currency):
+        raise InputError(f"--currency must be a short name, such as EUR or US$; got {currency!r}.")
+
+
 def _check_currency(
     currency: str, output: Path | None, drawn: Path | None, format_: options.Format
 ) -> None:
-    """Refuse a currency that is none, or that nothing would show."""
+    """Refuse an invalid currency, or one that nothing would show."""
     if not currency:
         return
-    if not re.fullmatch(CURRENCY, currency):
-        raise InputError(f"--currency must be a short name, such as EUR or US$; got {currency!r}.")
+    check_currency(currency)
     tables_only = output is None or output.suffix != ".json"
     if format_ is options.Format.CSV and tables_only and drawn is None:
-        raise InputError("--currency labels nothing in a table of CSV; leave it out.")
+        raise InputError("--currency has no effect on CSV output; leave it out.")
 
 
 def _losses(outside: Outside | None, path: Path | None, clients: Clients) -> FloatArray | None:

@@ -1,4 +1,4 @@
-"""What `fedprice price` shows: what prices rest on, the prices, and how far they can be trusted."""
+"""What `fedprice price` shows: assumptions, prices, and how far they can be trusted."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from fedprice.pricing import Status
 from fedprice.pricing.display import (
     Section,
     count_clients,
+    distance_text,
     extremes,
     facts_table,
     header,
     money,
     number,
+    percent,
     rich_summary,
     rich_tables,
     safe,
+    saved_share,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
     from fedprice.arrays import FloatArray
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from fedprice.calibration import Calibration
     from fedprice.commands.price import PriceAnswer, RobustAnswer
     from fedprice.commands.sensitivity import Bands
+    from fedprice.commands.what_if import WhatIf
     from fedprice.pricing import Outcome
 
 __all__ = ["FACTS", "price_screen", "robust_screen"]
@@ -47,17 +52,22 @@ MEANING = {
 }
 
 
-def robust_screen(answer: RobustAnswer, currency: str, most_rows: int | None) -> RenderableType:
+def robust_screen(
+    answer: RobustAnswer, currency: str, most_rows: int | None, bought: str
+) -> RenderableType:
     """Show prices that hold for every α in its interval, and what they bring."""
     from rich.console import Group
+    from rich.text import Text
 
     found, posted, measured = answer.outcome, answer.posted, answer.calibration
     (loss, most), budget = posted.worst or (0.0, 0.0), money(posted.budget, currency)
     clients = found.game.clients
     pairs = [
         ("spend", f"{number(found.spend)} of {budget}; largest over α {number(most)}"),
-        ("expected loss", f"{number(found.expected_loss)} above full participation; largest over "
-                          f"α {number(loss)}"),
+        ("distance to full participation", distance_text(found)),
+        ("largest loss over α", f"{percent(loss / found.expected_loss - 1)} more")
+        if found.expected_loss
+        else ("largest loss over α", "the same"),
         ("mean level", number(float(found.levels.mean()))),
     ]  # fmt: skip
     if clients.level_min.any():
@@ -80,40 +90,38 @@ def robust_screen(answer: RobustAnswer, currency: str, most_rows: int | None) ->
     proof = posted.certificate
     shown = rich_tables(
         f"robust prices, {count_clients(len(clients))}", pairs, sections,
-        f"Certificate: no prices with this spend have a loss, the largest over α, below "
-        f"{number(loss - proof.primal + proof.dual)}; relative gap {abs(proof.gap):.1e}.",
+        "Certificate: it is proven that no other prices with this spend have a loss, the largest "
+        f"over α, that is lower by more than {saved_share(proof.primal - proof.dual, loss)}.",
     )  # fmt: skip
-    return Group(_rests_on(answer, measured, currency), shown)
+    return Group(_rests_on(answer, measured, currency), shown, Text(bought))
 
 
 def _rests_on(
     answer: PriceAnswer | RobustAnswer, calibration: Calibration | None, currency: str
 ) -> RenderableType:
-    """Show what prices rest on."""
+    """Show the assumptions behind the prices."""
     pairs = answer.assumptions.facts(answer.outcome.game, calibration, currency)
     unsaid = {FACTS[name]: f" (default of --{name})" for name in answer.assumptions.defaults}
-    return facts_table(
-        "What these prices rest on", [(name, text + unsaid.get(name, "")) for name, text in pairs]
-    )
+    return facts_table("Assumptions", [(name, text + unsaid.get(name, "")) for name, text in pairs])
 
 
 def price_screen(
-    answer: PriceAnswer, currency: str, most_rows: int | None, *, given: bool
+    answer: PriceAnswer, currency: str, most_rows: int | None, bought: str, *, given: bool
 ) -> RenderableType:
-    """Show the outcome, how far prices move with α and assumptions, and who would have refused.
+    """Show the outcome, how prices change with α and assumptions, and who would have refused.
 
-    `given` says whether the losses that an outside option needs were given.
+    `bought` says which accuracy the budget bought in a study, `given` whether the losses that an
+    outside option needs were given.
     """
     from rich.console import Group
     from rich.text import Text
 
     parts = [
         _rests_on(answer, answer.calibration, currency),
-        rich_summary(
-            answer.outcome, currency=currency, most=most_rows,
-            alpha_known=answer.assumptions.alpha is not None,
-        ),
-    ]  # fmt: skip
+        rich_summary(answer.outcome, currency=currency, most=most_rows),
+    ]
+    if bought:
+        parts.append(Text(bought))
     count = len(answer.outcome.levels)
     shown = sum(rows.size for _, rows in extremes(answer.outcome.payments, most_rows))
     if shown < count:
@@ -126,13 +134,56 @@ def price_screen(
         parts.append(Text(_no_bands(answer.outcome)))
     if answer.refusals is not None:
         parts.append(_refusals(answer.refusals, given=given))
+    if answer.what_if is not None:
+        parts.append(_what_if(answer.what_if, currency, most_rows))
     return Group(*parts)
+
+
+def _what_if(changed: WhatIf, currency: str, most_rows: int | None) -> RenderableType:
+    """Show everybody's offer now and in the what-if, and where changed offers stand."""
+    from rich.console import Group
+    from rich.text import Text
+
+    before, after = changed.before, changed.after
+    shown = changed.order(most_rows)
+    left = before.levels.size - shown.size
+    title = f"What if; {count_clients(left)} with smaller changes not shown" if left else "What if"
+    table = _table(title, "client", "level", "then", "payment", "then", "change")
+    for n in shown.tolist():
+        was, then = float(before.payments[n]), float(after.payments[n])
+        table.add_row(
+            Text(safe(str(before.game.clients.ids[n])), "bold" if n in changed.rows else ""),
+            number(float(before.levels[n])), number(float(after.levels[n])),
+            *(money(x, currency) for x in (was, then, then - was)),
+        )  # fmt: skip
+    loss = after.expected_loss / before.expected_loss - 1 if before.expected_loss else 0.0
+    return Group(
+        table,
+        Text(
+            f"Distance to full participation: {percent(before.distance)} now, "
+            f"{percent(after.distance)} then; expected loss {percent(abs(loss))} "
+            f"{'higher' if loss >= 0 else 'lower'}. "
+            f"Spend: {money(before.spend, currency)} now, {money(after.spend, currency)} then."
+        ),
+        *map(Text, changed.sentences(currency)),
+    )
+
+
+def _table(title: str, *columns: str) -> Table:
+    """Return an empty table of clients."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE, title_justify="left")
+    for name in columns:
+        table.add_column(name, justify="left" if name == columns[0] else "right")
+    return table
 
 
 def _over_assumptions(
     outcome: Outcome, found: Bands, most_rows: int | None, currency: str
 ) -> RenderableType:
-    """Show how far prices depend on what was assumed."""
+    """Show how far prices depend on the assumptions."""
     from rich.console import Group
     from rich.text import Text
 
@@ -150,32 +201,30 @@ def _over_assumptions(
         )
     if found.loss_ratio is not None:
         lines.append(
-            f"Not knowing them costs at most {found.loss_ratio - 1:.1%} of the loss of prices that "
-            "know them."
+            f"If the norms are wrong, the loss is at most {found.loss_ratio - 1:.1%} higher than "
+            "with prices that know them."
         )
     if found.spend_if_valued is not None:
         spend = money(found.spend_if_valued, currency)
         lines += [
             "Values were assumed: prices if a client had half of the value above which it pays.",
-            f"At its price above it would join more often, and the spend would be up to {spend}.",
+            f"At the price offered it would join more often, and the spend would be up to {spend}.",
         ]
-    moves = _moves(outcome, columns, "what was assumed", most_rows)
+    moves = _moves(outcome, columns, "if an assumption is wrong", most_rows)
     return Group(moves, *map(Text, lines))
 
 
 def _no_bands(outcome: Outcome) -> str:
-    """Say why there is nothing about how far prices depend on what was assumed."""
+    """Say why it is not shown how far prices depend on the assumptions."""
     if len(outcome.levels) > MOST_CLIENTS:
-        return f"How far prices move with it is computed for up to {number(MOST_CLIENTS)} clients."
-    return "How far prices move with what was assumed is not computed here."
+        return f"How they depend on it is computed for up to {number(MOST_CLIENTS)} clients."
+    return "How prices depend on the assumptions is not computed here."
 
 
 def _moves(
     outcome: Outcome, columns: dict[str, FloatArray], over: str, most_rows: int | None
 ) -> RenderableType:
     """Show the prices that change most, by the names of what they change with."""
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     prices = np.array(list(columns.values()))
@@ -185,10 +234,7 @@ def _moves(
         shift = np.nanmax(prices, axis=0) - np.nanmin(prices, axis=0)
         some = np.argsort(-shift, kind="stable")[:most]
     all_of_them = "" if some.size == prices.shape[1] else ", where they change most"
-    table = Table(title=f"Prices over {over}{all_of_them}", box=box.SIMPLE, title_justify="left")
-    table.add_column("client")
-    for heading in columns:
-        table.add_column(heading, justify="right")
+    table = _table(f"How prices change {over}{all_of_them}", "client", *columns)
     for n in some.tolist():
         name = Text(safe(str(outcome.game.clients.ids[n])))
         table.add_row(name, *(number(x) if np.isfinite(x) else "–" for x in prices[:, n]))
@@ -204,16 +250,16 @@ def _refusals(asked: Refusals, *, given: bool) -> Text:
     more = f" and {number(ids.size - MOST_NAMED)} more" if ids.size > MOST_NAMED else ""
     head = f"Outside option {asked.outside}: {MEANING[asked.outside]}"
     if asked.outside is Outside.STAY and not given:
-        head += ", which is taken to be as good (--outside-losses gives what was measured)"
+        head += ", which is assumed to be as good (--outside-losses gives measured losses)"
     if not ids.size:
         return Text(
             f"{head}. Nobody would refuse the equilibrium's prices, and these are the same."
         )
-    before, after = asked.outcome.expected_loss, asked.respected.expected_loss
+    before, after = asked.outcome.distance, asked.respected.distance
     return Text(
         f"{head}. {number(ids.size)} of {number(asked.refuses.size)} would refuse the "
-        f"equilibrium's prices: {names}{more}. Prices that nobody refuses have an expected loss of "
-        f"{number(after)} instead of {number(before)} ({asked.loss_increase:+.2%})."
+        f"equilibrium's prices: {names}{more}. With prices that nobody refuses, the distance to "
+        f"full participation is {percent(after)} instead of {percent(before)}."
     )
 
 
@@ -236,5 +282,5 @@ def _over_alpha(
         f"α = {number(measured.alpha)}": outcome.prices,
         f"α = {high}": ends[1].prices,
     }
-    table = _moves(outcome, columns, "α's interval", most_rows)
+    table = _moves(outcome, columns, "with α", most_rows)
     return Group(table, Text(f"{alpha}, for norms of {measured.norms}."))

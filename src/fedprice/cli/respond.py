@@ -12,16 +12,16 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
-from fedprice.commands.offers import TABLES, read_offered
+from fedprice.commands.offers import TABLES, Contract, read_offered
 from fedprice.commands.respond import (
     check_response,
     declining,
-    earnings_of,
     impact_for,
-    levels_of,
+    respond_to_contract,
 )
 from fedprice.commands.respond import respond as compute
 from fedprice.errors import InputError, precision_error
+from fedprice.market.earnings import earnings_of, levels_of
 from fedprice.pricing.display import facts_table, number, safe
 from fedprice.tables import json_text
 from fedprice.verify import LEVEL_ONE
@@ -58,12 +58,13 @@ def respond(
         typer.Option(
             metavar="FILE",
             help="Instead of a price: the receipts that your client keeps or an export of the "
-            "ledger (.jsonl, the last offer counts), or what `fedprice price -o` and `fedprice "
-            "post -o` wrote (.csv, .parquet, .json).",
+            "ledger (.jsonl; the most recent offer is used), or what `fedprice price -o` and "
+            "`fedprice post -o` wrote (.csv, .parquet, .json).",
         ),
     ] = None,
     client: Annotated[
-        str | None, typer.Option(metavar="NAME", help="You, where a file has several clients.")
+        str | None,
+        typer.Option(metavar="NAME", help="Your client name, if the file has several clients."),
     ] = None,
     exponent: options.Exponent = 2.0,
     level_max: Annotated[
@@ -75,7 +76,8 @@ def respond(
 ) -> None:
     """Answer an offer: your best level, what it earns, and what that gains over declining.
 
-    For a price, also below which price you would pay; for an offer, also what other levels earn.
+    For a price, also below which price you would pay; for an offer, also what other levels earn;
+    for a contract, what it earns as a whole.
     """
     check_response(cost=cost, value=value, exponent=exponent)
     if offer is None:
@@ -94,7 +96,7 @@ def respond(
     if offer.suffix not in TABLES:
         in_file["--impact"] = impact
     if odd := [option for option, given in in_file.items() if given is not None]:
-        raise InputError(f"{odd[0]} does not go together with --offer, which has it; drop one.")
+        raise InputError(f"{odd[0]} cannot be combined with --offer, which contains it.")
     if offer.suffix in TABLES:
         _check_plot(plot)
         _respond_to_table(offer, client, cost, value, impact, exponent, Delivery(format=format_))
@@ -133,7 +135,7 @@ def _respond_to_price(
                 else "no: below a price of 0 you would stay away",
             ),
         ]
-        way = "from" if price < 0 else "to"
+        way = "from" if answer["payment"] < 0 else "to"
         whose = f"{client}: " if client else ""
         return facts_table(
             escape(safe(f"{whose}answer to a price of {number(price)}")),
@@ -164,7 +166,7 @@ def _comparison(answer: dict[str, Any]) -> list[tuple[str, str]]:
     """Say what the best level is worth, what declining is, and which one is better."""
     utility, unpaid, gain = (answer[name] for name in ("utility", "utility_unpaid", "gain"))
     seller = _sells_only(answer)
-    without = "stay away: no payment, no cost" if seller else "stay away, with a utility of 0"
+    without = "no payment, no cost" if seller else "no payment, no cost: a utility of 0"
     if answer["level_unpaid"]:
         level = number(answer["level_unpaid"])
         without = f"join unpaid at level {level}, with a utility of {number(unpaid)}"
@@ -176,7 +178,7 @@ def _comparison(answer: dict[str, Any]) -> list[tuple[str, str]]:
         unpaid_too = ", if you may then join unpaid" if answer["level_unpaid"] else ""
         said = f"declining is better, by {number(-gain)}{unpaid_too}"
     worth = ("utility", f"{number(utility)}, with what your absence costs the model")
-    return [*([] if seller else [worth]), ("declining", without), ("verdict", said)]
+    return [*([] if seller else [worth]), ("if you decline", without), ("verdict", said)]
 
 
 def _respond_to_table(
@@ -189,14 +191,19 @@ def _respond_to_table(
     delivery: Delivery,
 ) -> None:
     """Answer an offer in what `fedprice price -o` or `fedprice post -o` wrote."""
-    name, tariffs = read_offered(path, client)
+    name, offered = read_offered(path, client)
     if impact is None and value > 0:
         raise InputError(
             f"{path} lacks your impact, which a --value above 0 needs: give --impact, as the "
             "server states it."
         )
-    lacks = [("not in the file", "unit, rounds and a signature: it binds nobody")]
+    lacks = [("not in the file", "unit, rounds and a signature: it is unsigned and not binding")]
     own = {"cost": cost, "exponent": exponent}
+    if isinstance(offered, Contract):
+        earned = respond_to_contract(offered, value=value, impact=impact, **own)
+        _respond_to_contract(name, earned, delivery, lacks)
+        return
+    tariffs = offered
     if tariffs.ends.shape == (1, 1) and not tariffs.menu:
         price, cap = float(tariffs.prices[0, 0]), float(tariffs.ends[0, 0])
         answer = compute(price=price, value=value, impact=impact, level_max=cap, **own)
@@ -225,15 +232,41 @@ def _respond_to_table(
     )
 
 
+def _respond_to_contract(
+    client: str, earned: dict[str, float], delivery: Delivery, lacks: list[tuple[str, str]]
+) -> None:
+    """Say what a level and its payment, both fixed, are worth as a whole."""
+    import polars as pl
+    from rich.markup import escape
+
+    answer: dict[str, Any] = {"client": client} | earned
+    offered = f"{number(answer['payment'])} for joining {number(answer['level'])} of the rounds"
+    delivery.send(
+        pl.DataFrame([answer]),
+        to_json=lambda: json_text(response=answer),
+        to_screen=lambda: facts_table(
+            escape(safe(f"{client}: answer to a contract")),
+            [
+                ("offered", f"{offered}, to take or leave as a whole"),
+                ("cost", f"{number(answer['cost'])} at that level"),
+                ("profit", f"{number(answer['profit'])} in money"),
+                *_comparison(answer),
+                *lacks,
+            ],
+        ),
+    )
+
+
 def _respond_to_offer(
     path: Path, client: str | None, cost: float, value: float, exponent: float, delivery: Delivery
 ) -> None:
     """Answer an offer of a market, from receipts or from an export."""
     require_extras("market")
+    from fedprice.market.exported import shown_client
     from fedprice.market.offers import chosen_level
     from fedprice.market.responses import draw_levels, earnings, levels_shown, read_offer
 
-    offer, conditions = read_offer(path, client)
+    offer, conditions = read_offer(path, client or shown_client(path))
     own = {"cost": cost, "value": value, "cost_exponent": exponent}
     with np.errstate(all="ignore"):
         chosen = chosen_level(offer, conditions, **own)

@@ -48,7 +48,7 @@ def reveal(
         typer.Option(
             metavar="FILE",
             help="Instead of ANSWERS: a calibration, whose pilots say what a unit of loss means in "
-            "accuracy; goes with --per-point.",
+            "accuracy; requires --per-point.",
         ),
     ] = None,
     per_point: Annotated[
@@ -72,7 +72,7 @@ def reveal(
         if calibration is None or per_point is None:
             raise InputError("give ANSWERS, or --calibration FILE with --per-point MONEY.")
         if beliefs is not None:
-            raise InputError("--beliefs is for ANSWERS; leave it out with --per-point.")
+            raise InputError("--beliefs applies only to ANSWERS; leave it out with --per-point.")
         _send_value(delivery, calibration, per_point)
         return
     if calibration is not None or per_point is not None:

@@ -12,6 +12,8 @@ import typer
 from fedprice.cli import options
 from fedprice.cli.console import stderr
 from fedprice.cli.extras import require_extras
+from fedprice.cli.odd_files import named_file
+from fedprice.cli.price import check_currency
 from fedprice.columns import renaming_of
 from fedprice.errors import InputError
 
@@ -29,12 +31,15 @@ def serve(
     budget: Annotated[
         float | None, typer.Option(help="Budget with which the Price page opens; 200 by default.")
     ] = None,
+    currency: Annotated[
+        str, typer.Option(metavar="EUR", help="The label of money on the pages.")
+    ] = "",
     ledger: Annotated[
         str | None,
         typer.Option(metavar="URL", help="The ledger whose runs are shown; it is only read."),
     ] = None,
     results: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Directory written by `fedprice reproduce`.")
+        Path | None, typer.Option(metavar="DIR", help="Directory written by `fedprice study`.")
     ] = None,
     calibration: Annotated[
         Path | None,
@@ -74,15 +79,18 @@ def serve(
     renaming = renaming_of(clients, rename)
     if budget is not None and not math.isfinite(budget):
         raise InputError(f"--budget must be a finite number; got {budget}.")
-    for file in (clients, calibration):
+    check_currency(currency)
+    for option, file in (("", clients), ("--calibration", calibration)):
         if file is not None and not file.is_file():
             raise InputError(f"there is no file {file}.")
+        if named := named_file(str(file), ["serve", option, str(file)]):
+            raise InputError(named)
     from fedprice.web.app import serve as serve_pages
     from fedprice.web.served import Served
 
     served = Served(
         clients=clients, calibration=calibration, ledger=ledger, results=results,
-        rename=tuple(renaming.items()), budget=budget,
+        rename=tuple(renaming.items()), budget=budget, currency=currency,
     )  # fmt: skip
     with suppress(KeyboardInterrupt):  # the usual way to stop it
         serve_pages(

@@ -1,32 +1,39 @@
-"""`fedprice simulate`: price clients, and train a model with those that join."""
+"""`fedprice simulate`: price clients by a scheme, and train a model with those that join."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
 
 from fedprice.bound import Bound
 from fedprice.cli import options
-from fedprice.cli.beliefs import SOURCE, TYPES, Blocks, Form, MeanCost, MeanValue, read_beliefs
-from fedprice.cli.console import Delivery, StoppedError, stderr
+from fedprice.cli.beliefs import SOURCE, TYPES, Blocks, Form, MeanCost, MeanValue
+from fedprice.cli.console import Delivery, note, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
-from fedprice.cli.progress import rounds_bar
-from fedprice.cli.summaries import summary_table
+from fedprice.cli.market_run import (
+    SCHEME,
+    chosen_in,
+    open_ledger,
+    posting_of,
+    promised,
+    run_market,
+    spend_of,
+)  # fmt: skip
 from fedprice.cli.training import (
     AggregatorName,
+    AvailabilityText,
+    CoinsName,
     Manner,
     ServerStepName,
     WorkFolder,
     calibrated,
-    counted,
     kept_in,
     measures,
     train,
-    warn,
 )
 from fedprice.cli.what import (
     Batch,
@@ -43,24 +50,22 @@ from fedprice.cli.what import (
 from fedprice.clients import LARGEST_WEIGHT
 from fedprice.columns import renaming_of
 from fedprice.commands.feasible import require_feasible
-from fedprice.commands.games import in_order, read_terms
+from fedprice.commands.measured import in_order, read_terms
 from fedprice.errors import InputError
 from fedprice.game import Game
 from fedprice.pricing import find_schemes
+from fedprice.pricing.display import facts_table, number
 from fedprice.tables import json_text
 
 if TYPE_CHECKING:
-    from fedprice.beliefs.beliefs import Beliefs
-    from fedprice.beliefs.posted import Posted
+    from rich.console import RenderableType
+
     from fedprice.calibration import Calibration
-    from fedprice.market.ledger import Ledger
-    from fedprice.pricing import Outcome, Scheme
-    from fedprice.rounds import History
-    from fedprice.tariff import Tariffs
+    from fedprice.pricing import Outcome
 
 __all__ = ["simulate"]
 
-SCHEMES = ["equilibrium", "weighted", "uniform"]
+WORDS = {"time": "simulated seconds"}  # of what is shown on the screen
 
 
 def simulate(
@@ -74,18 +79,25 @@ def simulate(
         ),
     ] = None,
     rename: options.Rename = None,
+    by_order: options.ByOrder = False,
     budget: Annotated[
         float | None, typer.Option(help="Maximum total payment; a setup has its own budget.")
     ] = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,
-    scheme: options.Schemes = SCHEMES,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs per scheme.")] = 3,
+    scheme: Annotated[
+        list[str],
+        typer.Option(metavar=options.SCHEME_METAVAR, help=f"{options.SCHEME_HELP}."),
+    ] = [SCHEME],  # noqa: B006 (typer copies it)
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the coins and the training.")] = 0,
+    seeds: Annotated[int | None, typer.Option(hidden=True)] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Training rounds.")] = 1000,
     max_weight: options.MaxWeight = None,
     delivery: Annotated[
         float, typer.Option(min=0, max=1, help="Probability that an update arrives.")
     ] = 1.0,
+    coins: CoinsName = "independent",
+    availability: AvailabilityText = None,
     aggregator: AggregatorName = None,
     server_step: ServerStepName = "plain",
     ledger: Annotated[
@@ -120,148 +132,135 @@ def simulate(
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
 ) -> None:
-    """Calibrate and price WHAT, then train a model under each scheme's prices.
+    """Calibrate and price WHAT, then train a model once, with the clients that join.
 
-    A stopped command resumes where it left off when it is run again.
+    With --ledger as a market: offers, coins, checks and payments. To compare schemes: fedprice
+    study. A stopped command resumes where it left off when it is run again.
     """
     import polars as pl
 
+    from fedprice.learning.training import training_settings
+
+    if seeds is not None or len(scheme) > 1:
+        several = [f"--scheme {one}" for one in scheme if len(scheme) > 1]
+        raise InputError(
+            "simulate runs one scheme with one --seed; to compare schemes over seeds: "
+            + " ".join(["fedprice study", what, *several, f"--seeds {seeds or 20}"])
+        )
     market = () if ledger is None else ("market",)
     require_extras(*extras_for(what), *market, *extras_of_schemes(scheme))
     sending = Delivery(output, None, format_, force)
-    posting = _posting(beliefs, form, blocks, cost, value, ledger=ledger, scheme=scheme)
-    schemes = find_schemes(scheme) if posting is None else []
+    posting = posting_of(beliefs, form, blocks, cost, value, ledger=ledger, scheme=scheme)
+    (priced_by,) = find_schemes(scheme)
     manner = Manner.named(aggregator, server_step)
-    manner.check(schemes)
+    manner.check(priced_by)
     found = find_what(what, WhatOptions(source, local_steps, batch, learning_rate, run_config))
+    participation = _participation(coins, availability, ledger, found, rounds)
     most = LARGEST_WEIGHT if max_weight is None else max_weight
-    terms = _terms(found, what, clients, renaming_of(clients, rename), budget, most)
-    books = None if ledger is None else _open_ledger(ledger, schemes)
+    terms = _terms(
+        found,
+        what,
+        clients,
+        renaming_of(clients, rename, by_order=by_order),
+        budget,
+        most,
+        by_order=by_order,
+    )
+    books = None if ledger is None else open_ledger(ledger, posting or priced_by)
     with kept_in(work) as kept:
         values = None if terms is None else terms.clients.value
         measured = calibrated(found, calibration, kept, manner, impact, values)
         game = _game(found, terms, measured, budget=budget, rounds=rounds, max_weight=most)
-        outcomes = [one(game) for one in schemes]
-        for outcome in outcomes:
-            require_feasible(outcome)
         posted, tariffs = None, None
-        if posting is not None:
-            posted = posting.post(game)
-            tariffs = posted.drawn(np.random.default_rng(0))  # once: all runs offer the same
-            outcomes = [posted.answers(game, tariffs)]
-        if books is None:
-            histories = train(
-                found, outcomes, seeds=seeds, rounds=rounds, kept=kept, manner=manner,
-                delivery=delivery,
-            )  # fmt: skip
-            spends = [outcome.spend for outcome in outcomes]
+        if posting is None:
+            outcome = priced_by(game)
+            require_feasible(outcome)
         else:
-            histories = _markets(books, found, outcomes, seeds, manner, delivery, tariffs)
-            spends = [
-                float(np.mean([_spend(books, _run_name(found, one, n)) for n in range(seeds)]))
-                for one in outcomes
-            ]
+            posted = posting.post(game)
+            tariffs = posted.drawn(np.random.default_rng(0))
+            outcome = posted.answers(game, tariffs)
+        run = _run_name(found, outcome, seed)
+        if books is None:
+            history = train(
+                found, outcome, seed=seed, rounds=rounds, kept=kept, manner=manner,
+                delivery=delivery, **participation,
+            )  # fmt: skip
+            spend = outcome.spend
+        else:
+            history = run_market(books, found, outcome, run, seed, manner, delivery, tariffs)
+            spend = spend_of(books, run)
             if posted is not None:
-                outcomes = [_chosen(books, _run_name(found, one, 0), one) for one in outcomes]
-        rows = pl.DataFrame(
-            [
-                {
-                    "scheme": outcome.scheme,
-                    **_promised(outcome, posted),
-                    "spend": spend,
-                    "expected_loss": outcome.expected_loss,
-                    **measures(own, found.clock()),
-                }
-                for outcome, own, spend in zip(outcomes, histories, spends, strict=True)
-            ]
-        )
+                outcome = chosen_in(books, run, outcome)
+        settings = {
+            "what": what,
+            "scheme": outcome.scheme,
+            "budget": game.budget,
+            "largest_weight": most,
+            "norms": measured.norms,
+            "rounds": rounds,
+            "seed": seed,
+            "aggregator": manner.aggregator_for(outcome).name,
+            "server_step": manner.server_step.name,
+            "coins": coins if books is None else "spaced",  # a market's own
+            "availability": availability or "always",
+            "delivery": delivery,
+            **training_settings(found.task),
+        }
+        result = {
+            **promised(outcome, posted),
+            "spend": spend,
+            "expected_loss": outcome.expected_loss,
+            **measures(history, found.clock(), taken=settings),
+        }
         sending.send(
-            rows,
-            to_json=lambda: json_text(schemes=rows),
-            to_screen=lambda: summary_table(rows, rows.columns),
+            pl.DataFrame([settings | result]),
+            to_json=lambda: json_text(settings=settings, result=result),
+            to_screen=lambda: _screen(run, settings, result),
         )
     if books is not None and ledger is not None:
         from fedprice.market.database_url import masked
 
-        names = [_run_name(found, outcome, n) for outcome in outcomes for n in range(seeds)]
         books.close()
         stderr().print(
-            f"recorded in {books.name}: {', '.join(names)}; view with: fedprice ledger show "
-            f"{names[0]} --ledger {masked(ledger)}",
+            f"recorded in {books.name}: {run}; view with: fedprice ledger show {run} --ledger "
+            f"{masked(ledger)}",
             markup=False,
         )
 
 
-@dataclass(frozen=True)
-class _Posting:
-    """The form of the offers, and the beliefs that they are made for."""
+def _screen(run: str, settings: dict[str, Any], result: dict[str, Any]) -> RenderableType:
+    """Show the settings in force, then what came out."""
+    from rich.console import Group
 
-    beliefs: Beliefs
-    form: Form
-    blocks: int | None
-
-    def post(self, game: Game) -> Posted:
-        """Return tariffs for the clients of a game, whose costs and values only they know."""
-        from fedprice.beliefs.posting import post
-
-        return post(
-            game.clients, self.beliefs, bound=game.bound, budget=game.budget, form=self.form.value,
-            cost_exponent=game.cost_exponent, blocks=self.blocks,
-        )  # fmt: skip
+    shown = (
+        [(WORDS.get(name, name.replace("_", " ")), _text(x)) for name, x in pairs.items()]
+        for pairs in (settings, result)
+    )
+    return Group(*map(facts_table, (f"{run}: settings", "result"), shown))
 
 
-def _posting(
-    beliefs: str | None,
-    form: Form | None,
-    blocks: int | None,
-    cost: float | None,
-    value: float | None,
-    *,
-    ledger: str | None,
-    scheme: list[str],
-) -> _Posting | None:
-    """Return the form and the beliefs of posted offers, or None without --beliefs."""
-    if beliefs is None:
-        given = {"--form": form, "--blocks": blocks, "--cost": cost, "--value": value}
-        for name, own in given.items():
-            if own is not None:
-                raise InputError(f"{name} goes with --beliefs FILE|exponential.")
-        return None
-    if ledger is None:
+def _text(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return "none" if value == np.inf else number(value)
+
+
+def _participation(
+    coins: str, availability: str | None, ledger: str | None, found: What, rounds: int
+) -> dict[str, Any]:
+    """Return who takes part, as settings of `simulate`; refuse before the work what is wrong."""
+    from fedprice.rounds.availability import availability_of, presence_of
+    from fedprice.rounds.coins import check_coins
+
+    check_coins(coins)
+    if ledger is not None and (coins, availability) != ("independent", None):
         raise InputError(
-            "--beliefs needs --ledger URL: only in a market do clients answer for themselves."
+            "a market has coins of its own, evenly spaced, and its clients are always there; leave "
+            "out --ledger, or --coins and --availability."
         )
-    if scheme != SCHEMES:
-        raise InputError("give either --scheme or --beliefs, one of the two.")
-    if beliefs == "others":
-        raise InputError(
-            "--beliefs others is for `fedprice post`; here, give FILE or exponential, with --cost "
-            "and --value."
-        )
-    form = form or Form.PRICE
-    if blocks is not None and form is not Form.BLOCKS:
-        raise InputError(f"--blocks goes with --form blocks; got --form {form}.")
-    return _Posting(read_beliefs(beliefs, cost, value, form), form, blocks)
-
-
-def _promised(outcome: Outcome, posted: Posted | None) -> dict[str, str | float]:
-    """Return the status of an outcome, or what is expected of what was posted."""
-    if posted is None:
-        return {"status": outcome.status.value}
-    return {
-        "status": "posted",
-        "expected_spend": posted.expected_spend,
-        "spend_std": posted.spend_std,
-    }
-
-
-def _chosen(books: Ledger, run: str, outcome: Outcome) -> Outcome:
-    """Return the outcome with the levels that clients committed to in a run."""
-    from fedprice.market.money import LEVEL_ONE
-
-    clients = books.run(run).clients
-    levels = [clients[str(name)].level / LEVEL_ONE for name in outcome.game.clients.ids]
-    return replace(outcome, levels=np.array(levels))
+    kind = None if availability is None else availability_of(availability)
+    presence_of(kind, found.task, rounds, seed=0)
+    return {"coins": coins, "availability": kind}
 
 
 def _terms(
@@ -271,6 +270,8 @@ def _terms(
     rename: dict[str, str],
     budget: float | None,
     max_weight: float,
+    *,
+    by_order: bool,
 ) -> Game | None:
     """Return the game before anything is measured, or None for a setup that draws its clients.
 
@@ -286,8 +287,11 @@ def _terms(
     if budget is None and what.setup is None:
         raise InputError(f"{name} has no budget of its own: give --budget.")
     task = what.task
-    table = read_terms(clients, task.ids, task.samples, what.name, rename=rename)
-    table = in_order(clients, table, task.ids, what.name).with_max_weight(max_weight)
+    table = read_terms(
+        clients, task.ids, task.samples, what.name, rename=rename, by_order=by_order, say=note
+    )
+    table = in_order(clients, table, task.ids, what.name, by_order=by_order)
+    table = table.with_max_weight(max_weight)
     if budget is None and what.setup is not None:
         budget = what.setup.budget
     return Game(table, bound=Bound(alpha=1, rounds=1), budget=budget)  # type: ignore[arg-type]
@@ -311,71 +315,5 @@ def _game(
     return game if budget is None else replace(game, budget=budget)
 
 
-def _open_ledger(url: str, schemes: list[Scheme]) -> Ledger:
-    """Open the ledger before the work, and refuse schemes that could not be recorded in it."""
-    for one in schemes:
-        if not one.posts_prices:
-            raise InputError(
-                f"scheme {one.name!r} has no prices, so there is no market. Leave out --scheme "
-                f"{one.name}, or --ledger."
-            )
-    from fedprice.market.ledger import Ledger
-
-    return Ledger(url)
-
-
 def _run_name(what: What, outcome: Outcome, seed: int) -> str:
     return f"{what.name}-{outcome.scheme.replace(' ', '-')}-{seed}"
-
-
-def _markets(
-    books: Ledger,
-    what: What,
-    outcomes: list[Outcome],
-    seeds: int,
-    manner: Manner,
-    delivery: float,
-    tariffs: Tariffs | None,
-) -> list[list[History]]:
-    """Run one market per scheme and seed, each a run of the ledger; resume unfinished ones."""
-    from fedprice.market.simulation import simulate_market
-
-    clock = what.clock()
-    total = sum(outcome.game.bound.rounds for outcome in outcomes) * seeds
-    try:
-        with rounds_bar(f"{len(outcomes) * seeds} runs") as tell:
-            progress = counted(tell, total)
-            histories = [
-                [
-                    simulate_market(
-                        what.task,
-                        outcome,
-                        ledger=books,
-                        run=_run_name(what, outcome, seed),
-                        tariffs=tariffs,
-                        seed=seed,
-                        aggregator=manner.aggregator_for(outcome, what),
-                        server_step=manner.server_step,
-                        delivery=delivery,
-                        clock=clock,
-                        progress=progress,
-                        metrics=True,
-                    )
-                    for seed in range(seeds)
-                ]
-                for outcome in outcomes
-            ]
-    except KeyboardInterrupt as error:
-        raise StoppedError(
-            f"stopped; all progress is in {books.name}. Run the same command again to resume."
-        ) from error
-    warn(outcomes, histories)
-    return histories
-
-
-def _spend(books: Ledger, run: str) -> float:
-    """Return what a run paid out minus what it took in."""
-    from fedprice.market.money import money
-    from fedprice.market.periods import spent_in
-
-    return float(money(spent_in(books, [run])))

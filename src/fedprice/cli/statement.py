@@ -11,7 +11,7 @@ from fedprice.cli import options
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
 from fedprice.cli.ledger import DEFAULT_URL, LedgerUrl, Unsigned, opened_ledger
-from fedprice.cli.market_tables import as_wide_as_terminal, market_table
+from fedprice.cli.market_tables import as_wide_as_terminal, luck_line, market_table
 from fedprice.errors import InputError
 from fedprice.tables import json_text
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["statement"]
 
+DEFAULT_FILE = DEFAULT_URL.removeprefix("sqlite:///")
 SHOWN = 20  # entries on screen
 MOST_ROUNDS = 100  # named on screen, of those that were missed or refused for one reason
 SPARE = ("rounds", "lost")  # columns that a narrow terminal leaves out, the first one first
@@ -31,13 +32,27 @@ TOLD = ("tails", "joined", "missed", "refused")  # events that the table of runs
 
 def statement(
     context: typer.Context,
-    client: Annotated[str, typer.Option(metavar="NAME", help="Whose statement it is.")],
+    client: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose statement it is; an export for one client says it itself.",
+        ),
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             help="Instead of a ledger: what `fedprice ledger export` wrote, whole or for this "
             "client. It is verified first.",
+        ),
+    ] = None,
+    receipts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Instead of a ledger: what the client kept. Shows what it proves by itself; -o "
+            "writes it for somebody else to check with `fedprice verify`.",
         ),
     ] = None,
     url: LedgerUrl = DEFAULT_URL,
@@ -47,12 +62,30 @@ def statement(
     force: options.Force = False,
 ) -> None:
     """Show a client's statement: offered, chosen, drawn, delivered, paid, and why not."""
+    if receipts is not None:
+        odd = [name for name in ("client", "export", "url", "unsigned", "format_")
+               if options.given(context, name)]  # fmt: skip
+        if odd:
+            raise InputError("--receipts goes with -o and --force only: it is one client's file.")
+        _bundle(receipts, output, force)
+        return
     if export is not None and options.given(context, "url"):
-        raise InputError("give either --export or --ledger, one of the two.")
+        raise InputError("--export cannot be combined with --ledger.")
     if export is None and unsigned:
-        raise InputError("--unsigned is about an export: give --export FILE, too.")
+        raise InputError("--unsigned applies only to an export: give --export FILE, too.")
     require_extras("market")
     delivery = Delivery(output, None, format_, force)
+    if export is None and _nobody_named(context) and not Path(DEFAULT_FILE).exists():
+        raise InputError(
+            f"there is no ledger {DEFAULT_FILE} here. As a client, read what the server exported "
+            "for you: --export FILE. As the server, name the ledger: --ledger URL."
+        )
+    if client is None and export is not None:
+        from fedprice.market.exported import shown_client
+
+        client = shown_client(export)
+    if client is None:
+        raise InputError("say whose statement it is: --client NAME.")
     if export is None:
         from fedprice.market.statements import statement_of
 
@@ -68,6 +101,34 @@ def statement(
         to_json=lambda: json_text(rows=rows),
         to_screen=lambda: _screen(rows, runs, title, hidden),
     )
+
+
+def _bundle(path: Path, output: Path | None, force: bool) -> None:
+    """Show what a client's messages prove, and write them down for others."""
+    from fedprice.cli.console import stdout
+    from fedprice.market.verifying import verifying
+    from fedprice.tables import check_output, whole_file
+    from fedprice.verify import describe_kept, signed_messages
+
+    if output is not None:
+        check_output(output, (".jsonl",), force=force)
+    try:
+        with path.open("rb") as file, verifying(str(path)):
+            messages = list(signed_messages(file, str(path)))
+            lines = list(describe_kept(messages))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    if output is not None:
+        with whole_file(output) as part:
+            part.write_text("".join(own["line"] + "\n" for own in messages), "utf-8", newline="")
+    for line in lines:
+        stdout().print(line, markup=False, soft_wrap=True)
+
+
+def _nobody_named(context: typer.Context) -> bool:
+    """Tell whether neither the command line nor the environment names a ledger."""
+    source = context.get_parameter_source("url")
+    return source is not None and source.name == "DEFAULT"
 
 
 def _in_export(path: Path, client: str, unsigned: bool) -> tuple[pl.DataFrame, pl.DataFrame, Books]:
@@ -104,7 +165,9 @@ def _screen(rows: pl.DataFrame, runs: pl.DataFrame, title: str, hidden: int) -> 
         )
     parts: list[RenderableType] = []
     if runs.height:
-        parts.append(market_table(runs, title, SPARE, more="a wider terminal has room for them"))
+        parts.append(market_table(runs, title, SPARE, more="widen the terminal"))
+        if luck := luck_line(runs):
+            lines.insert(0, luck)
     parts += [Text(as_wide_as_terminal(safe(line))) for line in lines]
     other = rows.filter(~pl.col("event").is_in(TOLD))
     if other.height:

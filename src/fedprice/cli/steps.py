@@ -1,31 +1,19 @@
-"""`fedprice steps`: how many local steps a round should have."""
+"""`fedprice calibrate --steps`: how many local steps a round should have."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import typer
 
-from fedprice.cli import options
-from fedprice.cli.calibrate import numbers
-from fedprice.cli.console import Delivery
-from fedprice.cli.extras import require_extras
-from fedprice.cli.training import AggregatorName, Manner, ServerStepName, run_pilots
-from fedprice.cli.what import (
-    WHAT,
-    Batch,
-    DataPath,
-    LearningRate,
-    WhatOptions,
-    extras_for,
-    find_with_steps,
-)
-from fedprice.clients import LARGEST_WEIGHT, require_same
-from fedprice.columns import check_columns, parse_rename, renamed
+from fedprice.cli.training import run_pilots
+from fedprice.cli.what import WhatOptions, find_with_steps
+from fedprice.clients import require_same
+from fedprice.columns import check_columns, renamed
 from fedprice.commands.feasible import require_feasible
-from fedprice.commands.games import reading
+from fedprice.commands.measured import reading
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
 from fedprice.tables import json_text, number_column, read_table, text_column
@@ -37,140 +25,99 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import FloatArray
     from fedprice.calibration import Calibration
+    from fedprice.cli.console import Delivery
+    from fedprice.cli.training import Manner
     from fedprice.cli.what import What
     from fedprice.steps import Steps
 
-__all__ = ["steps"]
+__all__ = ["StepsOptions", "find_steps", "numbers"]
 
 SPLIT = ("client_id", "compute", "communication", "value")
 COLUMNS = (*SPLIT, "level_min", "level_max")
 SLOW = 1.5  # warn if β grows by more than this factor over the checkpoints
 
 
-def steps(
-    clients: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="CSV or Parquet with client_id, compute (cost of a local step), communication "
-            "(cost of a round apart from its steps), value and optionally level_min, level_max.",
-        ),
-    ],
-    budget: options.Budget,
-    what: Annotated[
-        str | None,
-        typer.Argument(metavar="[WHAT]", help=f"{WHAT} A function must take `local_steps`."),
-    ] = None,
-    rename: options.Rename = None,
-    counts: Annotated[
-        str, typer.Option("--steps", metavar="E,E,…", help="Numbers of local steps of the pilots.")
-    ] = "1,3,10,30",
-    calibration: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="E=FILE",
-            help="Instead of WHAT: a calibration made with E local steps; repeatable.",
-        ),
-    ] = None,
-    impact: options.ImpactName = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Training rounds; 1000 without a time limit.")
-    ] = None,
-    time_limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Train for as many rounds as fit.")
-    ] = None,
-    step_time: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="With --time-limit: time per local step of the slowest client; known for a setup.",
-        ),
-    ] = None,
-    round_time: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="With --time-limit: time per round apart from its steps; known for a setup.",
-        ),
-    ] = None,
-    exponent: options.Exponent = 2.0,
-    max_weight: Annotated[
-        float,
-        typer.Option(metavar="W", help="Raise the floors so that no weight / level exceeds W."),
-    ] = LARGEST_WEIGHT,
-    repeats: Annotated[int, typer.Option(min=2, help="Runs per pilot.")] = 10,
-    levels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="Q,Q,…",
-            help="The levels of the pilots, at least two; by default 0.1,0.3, with a higher second "
-            "one for fewer than ten clients.",
-        ),
-    ] = None,
-    checkpoints: Annotated[
-        str, typer.Option(metavar="R,R,…", help="Rounds after which pilots are compared.")
-    ] = "20,30,50",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the pilots.")] = 0,
-    aggregator: AggregatorName = None,
-    server_step: ServerStepName = "plain",
-    source: DataPath = None,
-    batch: Batch = None,
-    learning_rate: LearningRate = None,
-    output: options.OutputFile = None,
-    plot: options.PlotFile = None,
-    format_: options.StdoutFormat = options.Format.TABLE,
-    force: options.Force = False,
+@dataclass(frozen=True)
+class StepsOptions:
+    """The options of `fedprice calibrate` that belong to --steps; None where not given."""
+
+    budget: float | None
+    rounds: int | None
+    time_limit: float | None
+    step_time: float | None
+    round_time: float | None
+    exponent: float | None
+    plot: Path | None
+
+    def refuse(self) -> None:
+        """Refuse all of them, as there is no --steps."""
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                raise InputError(
+                    f"--{field.name.replace('_', '-')} requires --steps E,E,…; leave it out."
+                )
+
+
+def find_steps(
+    counts: str,
+    what: str | None,
+    given: WhatOptions,
+    clients: Path | None,
+    renaming: dict[str, str],
+    more: StepsOptions,
+    manner: Manner,
+    pilots: dict[str, Any],
+    impact: str | None,
+    delivery: Delivery,
 ) -> None:
-    """Find the best number of local steps under a budget and a time limit, from pilot runs.
+    """Find the best number of local steps under a budget and a time limit, and send it.
 
     Joining all R rounds of E local steps costs R (compute · E + communication). The bound's
-    constants are measured at some E and interpolated between them; every E in between is priced.
+    constants are measured at some E, or read from files, and interpolated between them; every E in
+    between is priced.
     """
-    if (what is None) == (not calibration):
-        raise InputError("give either WHAT, or --calibration E=FILE at least twice.")
-    if what is not None:
-        require_extras(*extras_for(what))
-    delivery = Delivery(output, plot, format_, force)
-    renaming = parse_rename(rename)
-    if rounds is not None and time_limit is not None:
-        raise InputError("give either --rounds or --time-limit, one of the two.")
-    if time_limit is None and (step_time is not None or round_time is not None):
-        raise InputError("--step-time and --round-time go with --time-limit.")
-    measured: dict[int, Calibration]
+    if clients is None or more.budget is None:
+        raise InputError(
+            "--steps needs --budget and --clients FILE, with the columns client_id, compute (cost "
+            "of a local step), communication (cost of a round apart from its steps) and value."
+        )
+    if more.rounds is not None and more.time_limit is not None:
+        raise InputError("--rounds cannot be combined with --time-limit.")
+    if more.time_limit is None and (more.step_time is not None or more.round_time is not None):
+        raise InputError("--step-time and --round-time require --time-limit.")
+    files = "=" in counts
+    if files != (what is None):
+        raise InputError(
+            "--steps E,E,… needs WHAT, whose pilots it runs; --steps E=FILE,E=FILE,… reads "
+            "calibrations instead; leave out WHAT."
+        )
     found: What | None = None
     if what is None:
-        measured = _read_calibrations(calibration or [])
+        measured = _read_calibrations(counts)
     else:
-        settings = {
-            "levels": None if levels is None else numbers("--levels", levels, float),
-            "checkpoints": numbers("--checkpoints", checkpoints, int),
-            "repeats": repeats,
-            "seed": seed,
-        }
-        manner = Manner.named(aggregator, server_step)
-        given = WhatOptions(source, None, batch, learning_rate)
         wanted = [int(count) for count in numbers("--steps", counts, int)]
         if min(wanted) < 1 or len(set(wanted)) < 2:
             raise InputError(f"--steps must be two or more whole numbers above 0; got {counts!r}.")
         tasks = {count: find_with_steps(what, given, count) for count in sorted(set(wanted))}
         found = tasks[max(tasks)]
         _read_split(clients, found.task.ids, renaming)  # before the work
-        measured = {count: _pilots(one, manner, count, settings) for count, one in tasks.items()}
+        measured = {count: _pilots(one, manner, count, pilots) for count, one in tasks.items()}
     if impact is not None:
         measured = {count: one.with_impact(impact) for count, one in measured.items()}
-    if time_limit is not None:
+    step_time, round_time = more.step_time, more.round_time
+    if more.time_limit is not None:
         step_time, round_time = _times(found, step_time, round_time)
     from fedprice.steps import best_steps
 
     table = best_steps(
         measured,
-        budget=budget,
-        rounds=None if time_limit is not None else rounds or 1000,
-        time_limit=time_limit,
+        budget=more.budget,
+        rounds=None if more.time_limit is not None else more.rounds or 1000,
+        time_limit=more.time_limit,
         step_time=step_time or 0.0,
         round_time=round_time or 0.0,
-        cost_exponent=exponent,
-        max_weight=max_weight,
+        cost_exponent=2.0 if more.exponent is None else more.exponent,
+        max_weight=pilots["max_weight"],
         **_read_split(clients, next(iter(measured.values())).ids, renaming),
     )
     if not np.isfinite(table.loss).any():
@@ -189,18 +136,29 @@ def steps(
     )
 
 
-def _read_calibrations(given: Sequence[str]) -> dict[int, Calibration]:
+def numbers(option: str, text: str, kind: type[float] | type[int]) -> list[float] | list[int]:
+    """Return numbers that are separated by commas."""
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        example = "0.1,0.3" if kind is float else "20,30,50"
+        raise InputError(f"{option} must be numbers such as {example}; got {text!r}.") from None
+
+
+def _read_calibrations(files: str) -> dict[int, Calibration]:
     from fedprice.calibration import Calibration
 
-    found: dict[int, Calibration] = {}
-    for text in given:
+    paths: dict[int, str] = {}
+    for text in files.split(","):
         count, mark, path = text.partition("=")
         if not (mark and count.isdecimal() and int(count) >= 1):
-            raise InputError(f"--calibration must be E=FILE, such as 10=ten.json; got {text!r}.")
-        if int(count) in found:
-            raise InputError(f"--calibration has {count} local steps twice; give each once.")
-        found[int(count)] = Calibration.read(path)
-    return found
+            raise InputError(
+                f"--steps must be E=FILE,E=FILE,…, such as 3=three.json,10=ten.json; got {text!r}."
+            )
+        if int(count) in paths:
+            raise InputError(f"--steps has {count} local steps twice; give each once.")
+        paths[int(count)] = path
+    return {count: Calibration.read(path) for count, path in paths.items()}
 
 
 def _read_split(path: Path, ids: Sequence[str], rename: Mapping[str, str]) -> dict[str, FloatArray]:
@@ -286,7 +244,7 @@ def _screen(found: Steps) -> RenderableType:
     ]
     if found.assumed_least_loss is not None:
         least = number(found.assumed_least_loss)
-        pairs.append(("least loss", f"not known; {least}, the pilots' lowest, stands for it"))
+        pairs.append(("least loss", f"not known; {least}, the pilots' lowest, is used instead"))
     if found.beta_growth > SLOW:
         pairs.append(
             (

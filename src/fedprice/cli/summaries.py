@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedprice.pricing import Status
-from fedprice.pricing.display import number
+from fedprice.pricing.display import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,12 +20,11 @@ COLUMNS = (
     "budget",
     "status",
     "spend",
-    "expected_loss",
+    "distance",
     "mean_level",
     "payers",
     "left_out",
     "client_utility",
-    "multiplier",
 )
 
 
@@ -36,19 +35,24 @@ def summary_table(rows: pl.DataFrame, columns: Sequence[str]) -> Table:
 
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in columns:
-        text = name in ("scheme", "status")
+        text = name in ("scheme", "status", "offers")
         table.add_column(name.replace("_", "\n"), justify="left" if text else "right", no_wrap=True)
     for row in rows.iter_rows(named=True):
         # An infeasible scheme cannot be carried out, so its cost and loss are not shown.
-        known = {"scheme", "status", "budget"} if row["status"] == Status.INFEASIBLE else set(row)
-        cells = (row[name] if name in known else "-" for name in columns)
-        table.add_row(*map(_cell, cells))
+        known = (
+            {"scheme", "status", "budget", "offers"}
+            if row["status"] == Status.INFEASIBLE
+            else set(row)
+        )
+        table.add_row(*(_cell(name, row[name] if name in known else None) for name in columns))
     return table
 
 
-def _cell(value: str | float | bool | None) -> str:
+def _cell(name: str, value: str | float | bool | None) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return value if isinstance(value, str) else number(value)
+    if isinstance(value, str):
+        return value
+    return percent(value) if name == "distance" else number(value)

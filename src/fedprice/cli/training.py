@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
-from fedprice.cli.console import StoppedError, stderr
+from fedprice.cli.console import StoppedError, show_warnings, stderr
 from fedprice.cli.progress import rounds_bar
 from fedprice.errors import InputError, nearest, require
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterator
 
     from fedprice.arrays import FloatArray
     from fedprice.calibration import Calibration
@@ -27,21 +27,19 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome, Scheme
     from fedprice.rounds import Aggregator, History, ServerStep
 
-__all__ = ["AggregatorName", "Kept", "Manner", "ServerStepName", "WorkFolder", "calibrated",
-           "counted", "kept_in", "measures", "read_calibrated", "run_pilots", "train",
-           "warn"]  # fmt: skip
+__all__ = ["AggregatorName", "AvailabilityText", "CoinsName", "Kept", "Manner", "ServerStepName",
+           "WorkFolder", "calibrated", "counted", "kept_in", "measures", "read_calibrated",
+           "run_pilots", "train", "warn"]  # fmt: skip
 
-TAKEN = {"scheme", "status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners",
-         "loss_std"}  # columns of results  # fmt: skip
+TAKEN = {"status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners", "time"}
 
 AggregatorName = Annotated[
     str | None,
     typer.Option(
         "--aggregator",
         metavar="NAME",
-        help="How updates are combined: horvitz-thompson, trotter-tukey, hajek, fedavg or "
-        "difference; by default horvitz-thompson for setups and data files, trotter-tukey for "
-        "other models.",
+        help="How updates are combined: memory (the default), unbiased-memory, fedvarp, fedstale, "
+        "mifa, horvitz-thompson, trotter-tukey, hajek or fedavg.",
     ),
 ]
 ServerStepName = Annotated[
@@ -50,6 +48,25 @@ ServerStepName = Annotated[
         "--server-step",
         metavar="NAME",
         help="How the server moves the model: plain, momentum, adam or bounded.",
+    ),
+]
+CoinsName = Annotated[
+    str,
+    typer.Option(
+        "--coins",
+        metavar="NAME",
+        help="How rounds are drawn at the same levels: independent; or evenly spaced, which is "
+        "less random: spaced, blocks or shared.",
+    ),
+]
+AvailabilityText = Annotated[
+    str | None,
+    typer.Option(
+        "--availability",
+        metavar="KIND:NUMBERS|FILE",
+        help="When clients can be reached: independent:SHARE, markov:SHARE,LENGTH, "
+        "cyclic:PERIOD,SHARE, diurnal:PERIOD,SHARE, by-label:PERIOD,SHARE, or CSV with the columns "
+        "client, from, to in rounds; by default always.",
     ),
 ]
 WorkFolder = Annotated[
@@ -71,7 +88,7 @@ class Manner:
 
     @classmethod
     def named(cls, aggregator: str | None, server_step: str) -> Manner:
-        """Return the manner with these names."""
+        """Return the aggregator and the server step with these names."""
         from fedprice.rounds import Adam, Bounded, Momentum, Plain, aggregator_of
 
         steps: dict[str, Callable[[], ServerStep]]
@@ -83,27 +100,27 @@ class Manner:
         chosen = None if aggregator is None else aggregator_of(aggregator)
         return cls(chosen, steps[server_step]())
 
-    def check(self, schemes: Sequence[Scheme]) -> None:
+    def check(self, scheme: Scheme) -> None:
         """Refuse, before the work, a scheme whose aggregator does not exist."""
         from fedprice.rounds import aggregator_of
 
-        for one in schemes:
-            if one.aggregator is not None:
-                aggregator_of(one.aggregator)
+        if scheme.aggregator is not None:
+            aggregator_of(scheme.aggregator)
 
-    def usual(self, what: What) -> Aggregator:
-        """Return the aggregator of pilots, and of schemes that name none."""
-        from fedprice.rounds import usual_aggregator
+    @property
+    def usual(self) -> Aggregator:
+        """The aggregator of pilots, and of schemes that name none."""
+        from fedprice.rounds import aggregator_of
 
-        return self.aggregator or usual_aggregator(what.task)
+        return aggregator_of(self.aggregator)
 
-    def aggregator_for(self, outcome: Outcome, what: What) -> Aggregator:
+    def aggregator_for(self, outcome: Outcome) -> Aggregator:
         """Return the aggregator that trains under an outcome's prices."""
         from fedprice.rounds import aggregator_of
 
         if self.aggregator is None and outcome.aggregator is not None:
             return aggregator_of(outcome.aggregator)
-        return self.usual(what)
+        return self.usual
 
 
 @dataclass
@@ -194,7 +211,7 @@ def read_calibrated(
             f"{path} is a calibration of {found.name} with other clients or samples than "
             f"{what.name} has; calibrate again."
         )
-    found.require_same(manner.usual(what), manner.server_step)
+    found.require_same(manner.usual, manner.server_step)
     if found.task != what.task.fingerprint:
         stderr().print(
             f"{path} was made with other data or training settings than {what.name} has now; "
@@ -220,7 +237,7 @@ def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
     with rounds_bar(title) as tell:
         return calibrate(
             what.task,
-            aggregator=manner.usual(what),
+            aggregator=manner.usual,
             server_step=manner.server_step,
             progress=counted(tell, total),
             **given,
@@ -229,70 +246,74 @@ def run_pilots(what: What, manner: Manner, **settings: Any) -> Calibration:
 
 def train(
     what: What,
-    outcomes: Sequence[Outcome],
+    outcome: Outcome,
     *,
-    seeds: int,
+    seed: int,
     rounds: int,
     kept: Kept,
     manner: Manner,
-    delivery: float = 1.0,
-) -> list[list[History]]:
-    """Return the histories of each outcome's levels, one per seed."""
-    from fedprice.rounds import simulate_runs, training_fingerprint
+    **conditions: Any,
+) -> History:
+    """Return the history of training at an outcome's levels.
 
-    clock = what.clock()
-    found = []
-    with rounds_bar(f"{len(outcomes) * seeds} runs") as tell:
-        progress = counted(tell, len(outcomes) * seeds * rounds)
-        for outcome in outcomes:
-            settings: dict[str, Any] = {
-                "rounds": rounds,
-                "aggregator": manner.aggregator_for(outcome, what),
-                "server_step": manner.server_step,
-                "delivery": delivery,
-                "clock": clock,
-            }
-            # Without the aggregator: a run that diverged may resume with another one.
-            names = [
-                training_fingerprint(
-                    what.task, outcome.levels, rounds=rounds, seed=seed, delivery=delivery,
-                    clock=clock,
-                )
-                for seed in range(seeds)
-            ]  # fmt: skip
-            found.append(
-                simulate_runs(
-                    what.task,
-                    [(outcome.levels, seed) for seed in range(seeds)],
-                    checkpoints=[kept.file(".npz", name, what.source) for name in names],
-                    progress=progress,
-                    **settings,
-                )
-            )
-    warn(outcomes, found)
-    return found
+    The conditions, such as the delivery rate, are settings of `training_fingerprint`.
+    """
+    from fedprice.rounds import simulate, training_fingerprint
+
+    conditions |= {"rounds": rounds, "clock": what.clock()}
+    aggregator = manner.aggregator_for(outcome)
+    show_warnings(_large_and_rare(outcome, aggregator))
+    # Without the aggregator: a run that diverged may resume with another one.
+    name = training_fingerprint(what.task, outcome.levels, seed=seed, **conditions)
+    with rounds_bar("training") as tell:
+        history = simulate(
+            what.task,
+            outcome.levels,
+            seed=seed,
+            checkpoint=kept.file(".npz", name, what.source),
+            progress=counted(tell, rounds),
+            aggregator=aggregator,
+            server_step=manner.server_step,
+            **conditions,
+        )
+    warn(outcome, history)
+    return history
 
 
-def warn(outcomes: Sequence[Outcome], histories: Sequence[Sequence[History]]) -> None:
-    """Print the alarms of runs, one line each."""
-    for outcome, own in zip(outcomes, histories, strict=True):
-        for seed, history in enumerate(own):
-            for alarm in history.alarms:
-                stderr().print(f"{outcome.scheme}, seed {seed}: {alarm}", markup=False)
+def _large_and_rare(outcome: Outcome, aggregator: Aggregator) -> list[str]:
+    """Return a warning if remembered updates of a large and rare client may derail training."""
+    from fedprice.rounds import Memory
+
+    usual, joins = Memory(), outcome.levels > 0
+    if not (isinstance(aggregator, Memory) and aggregator.cap > usual.cap and joins.any()):
+        return []
+    clients = outcome.game.clients
+    weights = np.where(joins, clients.weight / np.where(joins, outcome.levels, 1), 0)
+    largest = int(weights.argmax())
+    if weights[largest] <= usual.cap:
+        return []
+    return [
+        f"{outcome.scheme}: the weight a/q of client {clients.ids[largest]} is "
+        f"{weights[largest]:.2g}; above {usual.cap}, {aggregator.name} can take training along in "
+        "one step. Lower --max-weight, or use --aggregator memory."
+    ]
 
 
-def measures(histories: Sequence[History], clock: Clock | None) -> dict[str, float]:
-    """Return the means of the runs' final measures, by column."""
-    columns = {"joiners": float(np.mean([h.joined.mean() for h in histories]))}
-    for name in histories[0].metrics:
-        if name in TAKEN:
+def warn(outcome: Outcome, history: History) -> None:
+    """Print the alarms of a run, one line each."""
+    for alarm in history.alarms:
+        stderr().print(f"{outcome.scheme}: {alarm}", markup=False)
+
+
+def measures(history: History, clock: Clock | None, taken: Container[str]) -> dict[str, float]:
+    """Return a run's final measures by name; a metric must not have a name that is taken."""
+    columns = {"joiners": float(history.joined.mean())}
+    for name, values in history.metrics.items():
+        if name in TAKEN or name in taken:
             raise InputError(f"a metric must not be called {name!r}; rename it in `evaluate`.")
-        last = [h.metrics[name][-1] for h in histories]
-        columns[name] = float(np.mean(last))
-        if name == "loss":
-            columns["loss_std"] = float(np.std(last))
+        columns[name] = float(values[-1])
     if clock is not None:
-        columns["time"] = float(np.mean([h.time[-1] for h in histories]))
+        columns["time"] = float(history.time[-1])
     return columns
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 
 from fedprice.cli.extras import require_extras
 from fedprice.errors import InputError, nearest
-from fedprice.python_files import function_failed, load_function
+from fedprice.python_files import beside, executed_code, function_failed, load_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -158,7 +159,7 @@ def find_with_steps(what: str, given: WhatOptions, local_steps: int) -> What:
     if kind is Kind.FLOWER_APP:
         raise InputError(
             "the local steps of a Flower app are a setting of its own: make a calibration at each "
-            "number of them with `fedprice calibrate --run-config`, and give --calibration E=FILE."
+            "number of them with `fedprice calibrate --run-config`, and give --steps E=FILE,E=FILE."
         )
     if kind is Kind.FUNCTION:
         _refuse_options(what, kind, given)
@@ -170,7 +171,7 @@ def _refuse_options(what: str, kind: Kind, given: WhatOptions) -> None:
     """Refuse options that are for other kinds of WHAT."""
     for option, kinds, words in given.given():
         if kind not in kinds:
-            raise InputError(f"{option} is for {words}; leave it out with {what}.")
+            raise InputError(f"{option} applies only to {words}; leave it out with {what}.")
 
 
 def federation_of(what: str, data: Path | None, **dealing: Any) -> Federation:
@@ -182,7 +183,7 @@ def federation_of(what: str, data: Path | None, **dealing: Any) -> Federation:
     if kind is Kind.SETUP:
         return setup_of(what).federation(data)
     if data is not None:
-        raise InputError(f"--data is for setup2 and setup3; leave it out with {what}.")
+        raise InputError(f"--data applies only to setup2 and setup3; leave it out with {what}.")
     if kind is Kind.DIGITS:
         from fedprice.data.digits import digits
 
@@ -252,15 +253,16 @@ def _from_function(what: str, **settings: int) -> What:
     for name in settings:
         if name not in inspect.signature(make).parameters:
             raise InputError(f"{what} must take the argument `{name}`, which is varied here.")
+    path, _, function = what.rpartition(":")
     try:
-        task = make(**settings)
+        with beside(path):
+            task = make(**settings)
     except (Exception, SystemExit) as error:
         raise function_failed(what, "task", error) from error
     if not isinstance(task, Task):
         raise InputError(
             f"{what} must return a Task; got {type(task).__name__}. Make one with fp.Task.of(…)."
         )
-    path, _, function = what.rpartition(":")
     return What(function, task, source=_hash_of([Path(path)]))
 
 
@@ -277,7 +279,12 @@ def _from_flower(folder: Path, run_config: str) -> What:
 
 
 def _hash_of(files: Iterable[Path]) -> str:
+    """Return a hash of what is executed of Python files, and of all that is in others."""
     digest = hashlib.sha256()
     for path in files:
-        digest.update(hashlib.sha256(path.read_bytes()).digest())
+        content = path.read_bytes()
+        if path.suffix == ".py":
+            with suppress(SyntaxError, ValueError):  # such a file is not imported
+                content = executed_code(content).encode()
+        digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()

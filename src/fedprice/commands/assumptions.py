@@ -1,4 +1,4 @@
-"""What prices rest on besides the table of clients, said at the head of every output.
+"""The assumptions behind prices besides the table of clients, stated at the head of every output.
 
 A table may lack the column of values, that of norms, or both: clients are then taken for pure
 sellers (a value of 0), or to be equally informative per sample (a norm of 1). Where nobody has a
@@ -28,23 +28,25 @@ __all__ = [
     "Assumptions",
     "needs_alpha",
     "refuse_robust",
+    "require_alpha",
 ]
 
 ASSUMED = {"value": 0.0, "grad_norm": 1.0}
 # Schemes whose prices α moves through the clients' own interest in the model only.
 ALPHA_FREE = (
-    "equilibrium", "uniform", "weighted", "uniform-published", "weighted-published", "subset"
+    "equilibrium", "uniform", "weighted", "uniform-published", "weighted-published", "subset",
+    "full", "at-cost",
 )  # fmt: skip
 UNNEEDED = "not needed"  # how the text of a fact begins that no price depends on
 MEANING = {
-    "value": "assumed to be 0 for every client: none is taken to need the model itself",
-    "grad_norm": "assumed to be 1 for every client: all samples teach equally much",
+    "value": "assumed to be 0 for every client: no client is assumed to want the model",
+    "grad_norm": "assumed to be 1 for every client: every sample is equally informative",
 }
 
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What was taken for granted.
+    """What was assumed.
 
     Attributes
     ----------
@@ -54,7 +56,7 @@ class Assumptions:
         Where α is from: "given", "measured", or None if prices do not depend on it and nobody gave
         one; losses are then per unit of α.
     defaults
-        The options that nobody gave, among those that prices rest on.
+        The options that were left at their defaults.
     """
 
     columns: tuple[str, ...] = ()
@@ -64,13 +66,13 @@ class Assumptions:
     def facts(
         self, game: Game, calibration: Calibration | None = None, currency: str = ""
     ) -> list[tuple[str, str]]:
-        """Return what prices rest on, as pairs of a name and a text."""
+        """Return the assumptions as pairs of a name and a text."""
         tau = number(game.cost_exponent)
         known = f"{number(game.bound.alpha)}, as {self.alpha}"
         if calibration is not None:
             low, high = map(number, calibration.interval)
             known += f"; 95 % from {low} to {high}"
-        unknown = f"{UNNEEDED}: without values, no price depends on it; losses are in units of α"
+        unknown = f"{UNNEEDED}: without values, no price depends on it"
         pairs = [
             ("budget", f"{money(game.budget, currency)} in total, for all rounds together"),
             ("rounds", number(game.bound.rounds)),
@@ -80,7 +82,7 @@ class Assumptions:
         return pairs + [(name, MEANING[name]) for name in self.columns]
 
     def summary(self, game: Game) -> dict[str, Any]:
-        """Return what prices rest on as plain values, by name."""
+        """Return the assumptions as plain values, by name."""
         return {
             "alpha": None if self.alpha is None else game.bound.alpha,
             "rounds": game.bound.rounds,
@@ -93,7 +95,7 @@ GIVEN = Assumptions()  # everything was said
 
 
 def needs_alpha(clients: Clients, scheme: str) -> bool:
-    """Tell whether α moves prices: through a client that has both a value and an impact.
+    """Return whether α changes prices: through a client that has both a value and an impact.
 
     Examples
     --------
@@ -112,4 +114,13 @@ def refuse_robust(assumptions: Assumptions) -> None:
         raise InputError(
             "--robust needs the column 'value': with values of 0 prices do not depend on α, and "
             "the plain ones are robust. Leave out --robust, or add the column."
+        )
+
+
+def require_alpha(assumptions: Assumptions, changed: Clients, scheme: str) -> None:
+    """Refuse changed clients whose prices depend on α, if nobody gave one."""
+    if assumptions.alpha is None and needs_alpha(changed, scheme):
+        raise InputError(
+            "with a value above 0, prices depend on the bound's α: give --alpha, or --calibration "
+            "FILE as `fedprice calibrate` writes it."
         )

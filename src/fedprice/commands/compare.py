@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,16 @@ from fedprice.pricing import Scheme, Status, solve
 from fedprice.pricing.outcome import summaries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import polars as pl
 
     from fedprice.beliefs.beliefs import Beliefs
+    from fedprice.beliefs.lies import Manipulability
     from fedprice.game import Game
     from fedprice.pricing import Outcome
 
-__all__ = ["compare", "compared", "gains", "tariff_schemes"]
+__all__ = ["compare", "compared", "gains", "gains_frame", "notes", "tariff_schemes"]
 
 
 def compare(game: Game, schemes: Sequence[Callable[[Game], Outcome]]) -> list[Outcome]:
@@ -35,17 +37,44 @@ def compare(game: Game, schemes: Sequence[Callable[[Game], Outcome]]) -> list[Ou
 def compared(outcomes: Sequence[Outcome]) -> pl.DataFrame:
     """Return one row per outcome: its summary, and what compares it with others.
 
-    `client_surplus` is what clients together gain over joining unpaid (`Outcome.surpluses`).
-    `loss_ratio` is the expected loss over that of the equilibrium that spends as much as the scheme
-    really does, which may be less than the budget; null where there is none.
+    `offers` is "price" where clients choose their level at one, and "whole" where they are offered
+    one level for one payment, to take or leave. `client_surplus` is what clients together gain over
+    joining unpaid (`Outcome.surpluses`). `loss_ratio` is the expected loss over that of the
+    equilibrium that spends as much as the scheme really does, which may be less than the budget;
+    null where there is none.
     """
     import polars as pl
 
     return summaries(outcomes).with_columns(
+        pl.Series("offers", ["price" if one.bought is None else "whole" for one in outcomes]),
         pl.Series("biased", [one.biased for one in outcomes]),
         pl.Series("client_surplus", [float(one.surpluses.sum()) for one in outcomes]),
         pl.Series("loss_ratio", [_loss_ratio(one) for one in outcomes], dtype=pl.Float64),
     )
+
+
+def notes(outcomes: Sequence[Outcome]) -> list[str]:
+    """Return what to know before schemes are compared, for those that are there."""
+    names = {one.scheme for one in outcomes}
+    whole = [one.scheme for one in outcomes if one.bought is not None]
+    lines = []
+    if whole:
+        lines.append(
+            f"Offers that are whole ({', '.join(whole)}): one level for one payment, to take or "
+            "leave. In all other schemes clients choose their level at a price; the equilibrium is "
+            "optimal among these."
+        )
+    if "contracts" in names:
+        lines.append(
+            "contracts know every cost and value, and pay each client no more than it needs to "
+            "accept: a benchmark for what could be had if nobody kept its cost to itself."
+        )
+    if "at-cost" in names:
+        lines.append(
+            "at-cost reimburses costs as clients state them (fedprice price --pay cost), and needs "
+            "proof of them."
+        )
+    return lines
 
 
 def _loss_ratio(outcome: Outcome) -> float | None:
@@ -78,28 +107,43 @@ def tariff_schemes(
     ]  # fmt: skip
 
 
-def gains(game: Game, schemes: Sequence[Scheme], factor: float) -> pl.DataFrame:
+def gains(
+    game: Game, schemes: Sequence[Scheme], factor: float, *, free_response: bool = False
+) -> dict[str, Manipulability]:
     """Return what clients gain under each scheme by reports within a factor of the truth.
 
-    `median_gain` is the median of the gain over the absolute money surplus, `largest_gain` is in
-    money; both null where the truth is infeasible or has an infinite loss.
+    A scheme is missing where the truth is infeasible or has an infinite loss.
+
+    Parameters
+    ----------
+    game, schemes
+        The truth, and what prices it.
+    factor
+        Reported costs lie within this factor of the truth, reported values below it.
+    free_response
+        Whether a liar chooses its best level at the price that its report leads to.
     """
+    from fedprice.beliefs.lies import check_factor, manipulability
+
+    check_factor(factor)
+    found = {}
+    for one in schemes:
+        with suppress(InputError):
+            found[one.name] = manipulability(game, factor, scheme=one, committed=not free_response)
+    return found
+
+
+def gains_frame(found: Mapping[str, Manipulability]) -> pl.DataFrame:
+    """Return one row per scheme: `median_gain` over the absolute money surplus, `largest_gain`."""
     import polars as pl
 
-    from fedprice.beliefs.lies import manipulability
-
-    rows = []
-    for one in schemes:
-        try:
-            found = manipulability(game, factor, scheme=one)
-        except InputError:
-            found = None
-        rows.append(
-            {
-                "scheme": one.name,
-                "median_gain": None if found is None else float(np.median(found.relative_gain)),
-                "largest_gain": None if found is None else float(found.gain.max()),
-            }
-        )
+    rows = [
+        {
+            "scheme": name,
+            "median_gain": float(np.median(lies.relative_gain)),
+            "largest_gain": float(lies.gain.max()),
+        }
+        for name, lies in found.items()
+    ]
     schema = {"scheme": pl.String, "median_gain": pl.Float64, "largest_gain": pl.Float64}
     return pl.DataFrame(rows, schema=schema)

@@ -1,4 +1,4 @@
-"""What `fedprice frontier` computes: what each budget buys."""
+"""What `fedprice price --budgets` computes: what each budget buys."""
 
 from __future__ import annotations
 

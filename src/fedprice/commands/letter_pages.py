@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from fedprice.commands.letters import Letter
+    from fedprice.commands.letter_form import Letter
 
 __all__ = ["write_pdf"]
 

@@ -1,4 +1,4 @@
-"""What `fedprice lies` computes: what clients gain by lying."""
+"""What `fedprice compare --lies` computes: what clients gain by lying."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -14,19 +14,28 @@ from fedprice.tariff import Tariffs
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TABLES", "read_offered"]
+__all__ = ["TABLES", "Contract", "read_offered"]
 
 TABLES = (".csv", ".parquet", ".json")
 
 
-def read_offered(path: Path, client: str | None) -> tuple[str, Tariffs]:
-    """Return whom a table of offers is read for, and its tariff: a price is one of one block.
+class Contract(NamedTuple):
+    """One level for one payment, to take or leave as a whole."""
+
+    level: float
+    payment: float
+    level_max: float
+
+
+def read_offered(path: Path, client: str | None) -> tuple[str, Tariffs | Contract]:
+    """Return whom a table of offers is read for, and its offer: a price is a tariff of one block.
 
     Parameters
     ----------
     path
         A .csv, .parquet or .json file with one row per client, and the columns `client_id` and
-        `price`, or `level_1`, `price_1`, … for the blocks of a tariff or the rows of a menu.
+        `price`, or `level_1`, `price_1`, … for the blocks of a tariff or the rows of a menu. With
+        a true `bought`, the offer is a contract for `level` and `payment`.
     client
         Whose row to read; None if there is only one.
     """
@@ -35,18 +44,23 @@ def read_offered(path: Path, client: str | None) -> tuple[str, Tariffs]:
     name = str(own.get("client_id", client or ""))
     if _is_there(own.get("lottery_price")):
         raise InputError(
-            f"{path}: {name!r} draws its price by lot, and the file does not say which it drew; "
-            "give --price instead of --offer."
+            f"{path}: {name!r} has a randomised price, and the file does not say which price was "
+            "drawn; give --price instead of --offer."
         )
     if _is_there(own.get("price")):
         most = own.get("level_max")
         cap = _number(own, "level_max", path) if _is_there(most) else 1.0
+        if str(own.get("bought")).lower() == "true":
+            level, payment = (_number(own, column, path) for column in ("level", "payment"))
+            if not 0 < level <= 1:
+                raise InputError(f"{path}: the level of {name!r} must be in (0, 1]; got {level}.")
+            return name, Contract(level, payment, cap)
         return name, _tariffs([cap], [_number(own, "price", path)], path)
     blocks = sum(column.startswith("level_") and column[6:].isdigit() for column in own)
     if not blocks:
         raise InputError(
-            f"{path} has neither a column 'price' nor 'level_1' and 'price_1': it is no table of "
-            "offers, as `fedprice price -o` and `fedprice post -o` write it."
+            f"{path} has neither a column 'price' nor 'level_1' and 'price_1': it is not a table "
+            "of offers as `fedprice price -o` and `fedprice post -o` write it."
         )
     if form is None:
         raise InputError(

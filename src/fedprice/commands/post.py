@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedprice.commands.assumptions import ASSUMED
 from fedprice.errors import InputError
 from fedprice.tables import json_text
 
@@ -49,6 +50,8 @@ class PostAnswer:
         Where α and the norms come from, if they were measured.
     interval
         The interval of α, if the budget is kept for every α in it.
+    assumed
+        Columns that the table of clients lacks, for which assumptions stand.
     """
 
     posted: Posted
@@ -56,6 +59,7 @@ class PostAnswer:
     known: Information | None = None
     calibration: Calibration | None = None
     interval: tuple[float, float] | None = None
+    assumed: tuple[str, ...] = ()
 
     def summary(self) -> dict[str, Any]:
         """Return the summary of the offers, with α."""
@@ -76,6 +80,8 @@ class PostAnswer:
                 "information_draws": self.known.draws,
             }
         summary |= {"alpha": self.posted.bound.alpha}
+        if self.assumed:
+            summary |= {"assumed": {name: ASSUMED[name] for name in self.assumed}}
         if self.interval is not None:
             summary |= {"alpha_low": self.interval[0], "alpha_high": self.interval[1]}
         return summary
@@ -109,9 +115,9 @@ def check_post(
     information: bool,
     others: bool,
 ) -> None:
-    """Refuse options of posting that do not go together."""
+    """Refuse options of posting that cannot be combined."""
     if blocks is not None and form != "blocks":
-        raise InputError(f"--blocks goes with --form blocks; got --form {form}.")
+        raise InputError(f"--blocks requires --form blocks; got --form {form}.")
     given = {
         "--classes": classes is not None,
         "--risk": risk is not None,
@@ -121,16 +127,16 @@ def check_post(
     }
     for name, is_given in given.items():
         if is_given and form != "price":
-            raise InputError(f"{name} goes with --form price; got --form {form}.")
+            raise InputError(f"{name} requires --form price; got --form {form}.")
     refused = given | {"--information": information, "--form menu": form == "menu"}
     for name, is_given in refused.items():
         if is_given and others:
-            raise InputError(f"--beliefs others does not go with {name}; drop one of the two.")
+            raise InputError(f"--beliefs others cannot be combined with {name}.")
     for name in ("--risk", "--classes", "--robust", "--no-lottery"):
         if sequential and given[name]:
-            raise InputError(f"give either --sequential or {name}, one of the two.")
+            raise InputError(f"--sequential cannot be combined with {name}.")
     if classes is not None and robust:
-        raise InputError("give either --classes or --robust, one of the two.")
+        raise InputError("--classes cannot be combined with --robust.")
 
 
 def exponential_beliefs(cost: float | None, value: float | None, form: str) -> Beliefs:
@@ -175,10 +181,12 @@ def post(
     information: bool = False,
     calibration: Calibration | None = None,
     robust: bool = False,
+    assumed: tuple[str, ...] = (),
 ) -> PostAnswer:
     """Post prices or tariffs from beliefs; None stands for the reports of all other clients.
 
-    The options are those of `fedprice post`, which `check_post` has found to go together.
+    The options are those of `fedprice post`, which `check_post` has found to go together; `assumed`
+    are the columns that the table of clients lacks.
     """
     if form == "menu" and "value" in clients.unknown:
         raise InputError(
@@ -198,4 +206,4 @@ def post(
     known = None
     if information:
         known = posted.value_of_information(DRAWS) if turns is None else turns.information(DRAWS)
-    return PostAnswer(posted, turns, known, calibration, interval)
+    return PostAnswer(posted, turns, known, calibration, interval, assumed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,13 @@ import numpy as np
 from fedprice.beliefs.refusals import Outside, refusals
 from fedprice.clients import require_same
 from fedprice.commands.assumptions import ALPHA_FREE, GIVEN
+from fedprice.commands.cost_letters import cost_of_levels, is_at_cost
 from fedprice.commands.feasible import require_feasible
 from fedprice.commands.sensitivity import bands
 from fedprice.commands.warnings import price_warnings
 from fedprice.errors import InputError, nearest
-from fedprice.pricing import Outcome, Status, solve
+from fedprice.pricing import Outcome, Scheme, Status, find_scheme
+from fedprice.pricing.at_cost import reimbursing
 from fedprice.tables import json_text, number_column, text_column
 
 if TYPE_CHECKING:
@@ -31,16 +34,20 @@ if TYPE_CHECKING:
     from fedprice.clients import Clients
     from fedprice.commands.assumptions import Assumptions
     from fedprice.commands.sensitivity import Bands
+    from fedprice.commands.what_if import WhatIf
     from fedprice.game import Game
 
 __all__ = [
     "LOSSES",
+    "Pay",
     "PriceAnswer",
     "RobustAnswer",
     "check_outside",
     "losses_of",
+    "paid_by",
     "price",
     "price_robust",
+    "priced_by",
 ]
 
 LOSS_COLUMNS = {
@@ -68,9 +75,11 @@ class PriceAnswer:
     refusals
         Who would refuse the equilibrium's prices, if that was requested.
     assumptions
-        What was taken for granted.
+        What was assumed.
     bands
-        How far prices move with what was assumed, if something was.
+        How prices change if an assumption is wrong, if something was assumed.
+    what_if
+        What would be offered if some clients had other numbers, if that was requested.
     """
 
     outcome: Outcome
@@ -79,6 +88,7 @@ class PriceAnswer:
     refusals: Refusals | None = None
     assumptions: Assumptions = GIVEN
     bands: Bands | None = None
+    what_if: WhatIf | None = None
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -86,7 +96,7 @@ class PriceAnswer:
         return price_warnings(self.outcome)
 
     def summary(self) -> dict[str, Any]:
-        """Return the outcome in numbers, with what it rests on.
+        """Return the outcome in numbers, with its assumptions.
 
         Where α is not known, what is in units of α has names that say so.
         """
@@ -111,12 +121,23 @@ class PriceAnswer:
         for name, end in zip(("price_alpha_low", "price_alpha_high"), self.ends, strict=False):
             if end.status is not Status.INFEASIBLE:
                 rows = rows.with_columns(pl.Series(name, end.prices))
+        if is_at_cost(self.outcome):
+            rows = rows.with_columns(
+                pl.Series("cost_at_level", cost_of_levels(self.outcome)),
+                pl.Series("margin", self.outcome.profits),
+            )
+        if self.what_if is not None:
+            changed = self.what_if.to_frame().select("level_if", "price_if", "payment_if")
+            rows = rows.hstack(changed)
         return rows if self.bands is None else self.bands.with_prices(rows)
 
-    def to_json(self, currency: str = "") -> str:
+    def to_json(self, currency: str = "", **more: str) -> str:
         """Return summary, clients and warnings as one JSON object."""
-        summary = self.summary() | ({"currency": currency} if currency else {})
-        return json_text(summary=summary, clients=self.to_frame(), warnings=self.warnings)
+        summary = self.summary() | _named(currency, more)
+        parts: dict[str, Any] = {"summary": summary, "clients": self.to_frame()}
+        if self.what_if is not None:
+            parts |= {"what_if": self.what_if.summary(), "stands": self.what_if.stands()}
+        return json_text(**parts, warnings=self.warnings)
 
     def plot(self, currency: str = "") -> Figure:
         """Draw the outcome, with the currency as label of money (extra `plot`)."""
@@ -126,10 +147,37 @@ class PriceAnswer:
         return draw_outcome(self.outcome, currency, alpha_known=known)
 
 
+def _named(currency: str, more: dict[str, str]) -> dict[str, str]:
+    """Return the texts that there are, by name."""
+    return {name: text for name, text in {"currency": currency, **more}.items() if text}
+
+
+class Pay(StrEnum):
+    """What clients are paid: a price per unit of level, or the cost of a level."""
+
+    PRICE = "price"
+    COST = "cost"
+
+
+def paid_by(pay: Pay, margin: float | None, scheme: str | None) -> Scheme:
+    """Return the scheme that options about pay ask for; refuse those that do not go together."""
+    if pay is Pay.PRICE:
+        if margin is not None:
+            raise InputError("--margin is paid on top of costs; add --pay cost, or leave it out.")
+        return find_scheme(scheme or "equilibrium")
+    if scheme is not None:
+        raise InputError(
+            "--pay cost is a scheme of its own; leave out --scheme, or leave out --pay cost."
+        )
+    if margin is not None and margin > 1:
+        raise InputError(f"--margin is a share of the cost: write 0.1 for 10 %; got {margin:.12g}.")
+    return reimbursing(margin or 0.0)
+
+
 def check_outside(outside: Outside | None, scheme: str, *, losses: bool) -> None:
-    """Refuse options about refusing that do not go together."""
+    """Refuse options about refusing that cannot be combined."""
     if outside is not None and scheme != "equilibrium":
-        raise InputError("--outside prices by the equilibrium; leave out --scheme.")
+        raise InputError("--outside prices by the equilibrium; leave out --scheme and --pay.")
     if losses and outside not in LOSSES:
         raise InputError("--outside-losses needs --outside stay or --outside nothing.")
     if outside is Outside.NOTHING and not losses:
@@ -161,10 +209,34 @@ def losses_of(frame: pl.DataFrame, name: str, clients: Clients) -> FloatArray:
     return numbers[[at[client] for client in clients.ids]]
 
 
+def priced_by(
+    scheme: Callable[[Game], Outcome],
+    outside: Outside | None = None,
+    losses: FloatArray | None = None,
+) -> Callable[[Game], Outcome]:
+    """Return how a game is priced, if `outside` says so by prices that nobody refuses."""
+
+    def priced(game: Game) -> Outcome:
+        outcome = scheme(game)
+        asked = _refused(outcome, outside, losses)
+        return outcome if asked is None else asked.respected
+
+    return priced
+
+
+def _refused(
+    outcome: Outcome, outside: Outside | None, losses: FloatArray | None
+) -> Refusals | None:
+    """Return who would refuse, if that can be asked."""
+    if outside is None or outcome.status is Status.INFEASIBLE:
+        return None
+    return refusals(outcome, outside, **({} if losses is None else {LOSSES[outside]: losses}))
+
+
 def price(
     game: Game,
     *,
-    scheme: str = "equilibrium",
+    scheme: str | Scheme = "equilibrium",
     calibration: Calibration | None = None,
     outside: Outside | None = None,
     losses: FloatArray | None = None,
@@ -177,7 +249,7 @@ def price(
     game
         The clients under a budget.
     scheme
-        How to price.
+        How to price, or the name of that.
     calibration
         Where the game's α comes from; prices at both ends of its interval are then computed, too.
     outside
@@ -192,27 +264,18 @@ def price(
     InfeasibleError
         If the budget does not suffice.
     """
-
-    def refused(unconstrained: Outcome) -> Refusals | None:
-        if outside is None or unconstrained.status is Status.INFEASIBLE:
-            return None
-        given = {} if losses is None else {LOSSES[outside]: losses}
-        return refusals(unconstrained, outside, **given)
-
-    def priced(game: Game) -> Outcome:
-        found = solve(game, scheme)
-        asked = refused(found)
-        return found if asked is None else asked.respected
-
-    outcome = solve(game, scheme)
+    chosen = find_scheme(scheme) if isinstance(scheme, str) else scheme
+    priced = priced_by(chosen, outside, losses)
+    outcome = chosen(game)
     require_feasible(outcome)
-    asked = refused(outcome)
+    asked = _refused(outcome, outside, losses)
     if asked is not None:
         outcome = asked.respected
         # The floors of `game` are what a user can lower.
         require_feasible(replace(outcome, game=game, scheme=f"--outside {outside}"))
     ends = [] if calibration is None else _at_ends(game, outcome, calibration, priced)
-    moved = bands(outcome, assumptions.columns, priced) if scheme in ALPHA_FREE else None
+    free = chosen.name in ALPHA_FREE
+    moved = bands(outcome, assumptions.columns, priced) if free else None
     return PriceAnswer(outcome, calibration, ends, asked, assumptions, moved)
 
 
@@ -255,6 +318,7 @@ class RobustAnswer:
             "spend": self.outcome.spend,
             "largest_spend": spend,
             "expected_loss": self.outcome.expected_loss,
+            "distance": self.outcome.distance,
             "largest_loss": loss,
             "mean_level": float(self.outcome.levels.mean()),
             "multiplier": self.posted.multiplier,
@@ -269,9 +333,9 @@ class RobustAnswer:
         """Return one row per client."""
         return self.outcome.to_frame()
 
-    def to_json(self, currency: str = "") -> str:
+    def to_json(self, currency: str = "", **more: str) -> str:
         """Return summary, clients and warnings as one JSON object."""
-        summary = self.summary() | ({"currency": currency} if currency else {})
+        summary = self.summary() | _named(currency, more)
         return json_text(summary=summary, clients=self.to_frame(), warnings=self.warnings)
 
 

@@ -8,20 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.errors import InputError, precision_error
-from fedprice.game import LARGEST_EXPONENT, best_level, break_even, profit_at
-from fedprice.verify import LEVEL_ONE
+from fedprice.game import LARGEST_EXPONENT, best_level, break_even, difference, profit_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    import polars as pl
+    from fedprice.commands.offers import Contract
 
-    from fedprice.arrays import FloatArray
-    from fedprice.tariff import Tariffs
-
-__all__ = ["check_response", "declining", "earnings_of", "impact_for", "levels_of", "respond"]
-
-STEPS = 10  # levels of a table, besides the ends of as many blocks
+__all__ = ["check_response", "declining", "impact_for", "respond", "respond_to_contract"]
 
 _RULES: dict[str, tuple[Callable[[float], bool], str]] = {
     "price": (math.isfinite, "a finite number"),
@@ -82,13 +76,46 @@ def respond(
     utility = profit - (value_impact * (1 / level - 1) if value_impact else 0.0)
     return {
         "level": level,
-        "payment": price * level,
+        "payment": price * level + 0.0,  # no zero is negative
         "cost": own_cost,
         "profit": profit,
         "utility": utility,
         **declining(utility, cost, value_impact, exponent, level_max),
         "break_even_price": break_even(cost, value_impact, exponent, level_max),
         "pays_below": 0.0 if value_impact else None,
+    }
+
+
+def respond_to_contract(
+    contract: Contract,
+    *,
+    cost: float,
+    value: float = 0.0,
+    impact: float | None = None,
+    exponent: float = 2.0,
+) -> dict[str, float]:
+    """Return what a contract earns if it is taken, and what declining it would.
+
+    Examples
+    --------
+    >>> from fedprice.commands.offers import Contract
+    >>> answer = respond_to_contract(Contract(0.5, 12.0, 1.0), cost=40.0)
+    >>> answer["cost"], answer["profit"], answer["gain"]
+    (10.0, 2.0, 2.0)
+    """
+    impact = impact_for(value, impact)
+    check_response(cost=cost, value=value, exponent=exponent, impact=impact)
+    level, payment, level_max = contract
+    spent = cost * level**exponent
+    profit = difference(payment, spent)
+    utility = profit - value * impact * (1 / level - 1)
+    return {
+        "level": level,
+        "payment": payment,
+        "cost": spent,
+        "profit": profit,
+        "utility": utility,
+        **declining(utility, cost, value * impact, exponent, level_max),
     }
 
 
@@ -119,57 +146,5 @@ def declining(
     unpaid -= value_impact * (1 / level - 1) if value_impact else 0.0
     if not math.isfinite(utility + unpaid):
         raise precision_error("the best level")
-    return {"level_unpaid": level, "utility_unpaid": unpaid, "gain": utility - unpaid}
-
-
-def earnings_of(
-    tariffs: Tariffs,
-    levels: FloatArray,
-    *,
-    cost: float,
-    value_impact: float,
-    exponent: float = 2.0,
-) -> pl.DataFrame:
-    """Return what levels would earn under one tariff, one per row.
-
-    `profit` is the payment less the cost, and `utility` also what the client's absence costs the
-    model.
-
-    Examples
-    --------
-    >>> from fedprice.tariff import Tariffs
-    >>> tariff = Tariffs(np.array([[0.5, 1.0]]), np.array([[8.0, 2.0]]))
-    >>> earnings_of(tariff, np.array([0.5, 1.0]), cost=4, value_impact=1.0).rows()
-    [(0.5, 4.0, 1.0, 3.0, 2.0), (1.0, 5.0, 4.0, 1.0, 1.0)]
-    """
-    import polars as pl
-
-    paid, spent = tariffs.payments(levels[None])[0], cost * levels**exponent
-    profit = paid - spent
-    return pl.DataFrame(
-        {
-            "level": levels,
-            "payment": paid,
-            "cost": spent,
-            "profit": profit,
-            "utility": profit - value_impact * (1 / levels - 1),
-        }
-    )
-
-
-def levels_of(ends: Sequence[int], chosen: int, *, menu: bool, floor: int = 1) -> FloatArray:
-    """Return levels of one tariff to compare; the chosen one is among them.
-
-    Those of a menu; else tenths of the highest level, and the ends of blocks if they are few.
-
-    Parameters
-    ----------
-    ends, chosen, floor
-        Where blocks end, the best level and the least one, all in multiples of 2⁻³².
-    menu
-        Whether only the ends can be chosen.
-    """
-    levels = {chosen, *(ends if menu or len(ends) <= STEPS else ())}
-    if not menu:
-        levels |= {ends[-1] * n // STEPS for n in range(1, STEPS + 1)}
-    return np.array(sorted(level for level in levels if level >= floor)) / LEVEL_ONE
+    gain = difference(utility, unpaid)
+    return {"level_unpaid": level, "utility_unpaid": unpaid, "gain": gain}

@@ -1,6 +1,6 @@
-"""How far prices move with what was assumed, one client at a time.
+"""How prices change if an assumption is wrong, one client at a time.
 
-A table without norms says nothing about how much a sample of each client teaches. So each client
+A table without norms does not say how informative each client's samples are. So each client
 in turn is priced with a norm of half and of twice that of all others. Where no client has a value,
 these two prices are the least and the largest that it could get with any norms within a factor of
 two of each other: its price rises with its own norm, falls with those of the others, and does not
@@ -77,7 +77,7 @@ class Bands:
 def bands(
     outcome: Outcome, columns: Iterable[str], priced: Callable[[Game], Outcome]
 ) -> Bands | None:
-    """Price each client anew under other assumptions; None if there is nothing to price.
+    """Price each client under other assumptions; None if there is nothing to price.
 
     Parameters
     ----------
@@ -117,7 +117,9 @@ def bands(
         for name, factor in (("price_norm_half", 1 / FACTOR), ("price_norm_double", FACTOR)):
             for other, best in price_each(name, partial(scaled, factor=factor)):
                 if best.expected_loss > 0:
-                    levels = best_response(other, outcome.prices)
+                    levels = outcome.levels  # of contracts
+                    if outcome.bought is None:
+                        levels = best_response(other, outcome.prices)
                     ratios.append(random_loss(other.impact, levels) / best.expected_loss)
     if "value" in columns and np.isfinite(outcome.sign_threshold):
         for other, _ in price_each("price_if_valued", valued):

@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from fedprice.errors import InputError, UnverifiedError
-from fedprice.verify import UncheckedError, VerificationError, verified
+from fedprice.errors import InputError
+from fedprice.market.verifying import verifying
+from fedprice.verify import verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from io import BufferedReader
     from pathlib import Path
 
-__all__ = ["verify", "verifying"]
-
-
-@contextmanager
-def verifying(name: str) -> Iterator[None]:
-    """Turn what the verifier raises into errors that name the export, each with its exit code."""
-    try:
-        yield
-    except VerificationError as error:
-        raise UnverifiedError(f"{name} does not verify: {error}") from error
-    except UncheckedError as error:
-        raise InputError(str(error)) from error
-    except MemoryError as error:
-        raise InputError(f"{name} is too large for the memory of this machine.") from error
+__all__ = ["verify"]
 
 
 def verify(
@@ -41,7 +28,7 @@ def verify(
     receipts: Path | None = None,
     unsigned: bool = False,
 ) -> list[str]:
-    """Return what is to be said of an exported ledger that verifies, line by line.
+    """Return the findings about an exported ledger that verifies, line by line.
 
     Parameters
     ----------
@@ -54,9 +41,9 @@ def verify(
     heads
         Hashes of entries that must be there.
     receipts
-        What the client kept, to be found in the ledger.
+        Receipts that the client kept; the ledger must contain them.
     unsigned
-        Whether to let money pass that moved without its owner's signature.
+        Whether to accept transfers that nobody signed.
 
     Raises
     ------

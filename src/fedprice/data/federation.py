@@ -176,6 +176,13 @@ class Federation:
         rows = slice(self.offsets[n], self.offsets[n + 1])
         return self.features[rows], self.labels[rows]
 
+    def label_order(self) -> npt.NDArray[np.int64]:
+        """Return the clients by their most common label, then by their mean label."""
+        count, classes = self.num_clients, self.num_classes
+        cells = np.repeat(np.arange(count), self.samples) * classes + self.labels
+        counts = np.bincount(cells, minlength=count * classes).reshape(count, classes)
+        return np.lexsort([counts @ np.arange(classes) / self.samples, counts.argmax(axis=1)])
+
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the whole federation, in hexadecimal."""

@@ -114,7 +114,7 @@ def split(
     labels
         The pool's labels.
     num_clients
-        How many clients.
+        Number of clients.
     how
         "iid": at random; "dirichlet:A": each class is split in shares drawn from a Dirichlet law,
         which are the more uneven the smaller A is; "shards:K": samples are sorted by class and cut

@@ -135,7 +135,7 @@ def load_images(name: str, data: str | Path | None = None) -> Images:
     except (*BROKEN, KeyError) as error:
         raise InputError(f"{path} is not an npz with x_train, y_train, x_test, y_test.") from error
     _check(path, name, arrays)
-    origin = str(stored.get("origin", "a file of one's own"))
+    origin = str(stored.get("origin", "a user-provided file"))
     return Images(
         **arrays, origin="own split of several official ones" if "src_train" in stored else origin
     )

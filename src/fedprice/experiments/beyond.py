@@ -10,6 +10,7 @@ import numpy as np
 from fedprice.bound import random_loss
 from fedprice.experiments.measures import Estimate, resample_indices
 from fedprice.experiments.results import basis, mean, spread
+from fedprice.experiments.setup_study import MEMORY_RUNS
 from fedprice.experiments.table import Table
 from fedprice.game import best_level, best_response, price_for
 from fedprice.pricing import solve
@@ -28,7 +29,7 @@ MECHANISMS = {
     "fixed subset, FedAvg": "subset",
     "random joiners, FedAvg": "fedavg",
     "random joiners, unbiased (ours)": "equilibrium",
-    "random joiners, difference estimator": "difference",
+    "random joiners, with memory": "memory",
     "full participation (beyond the budget)": "full",
 }
 WRONG = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -39,7 +40,7 @@ def beyond_tables(results: Sequence[SetupResult]) -> list[Table]:
     return [
         bias_table(results),
         *[bound_table(result) for result in results if result.study.compares_bound],
-        difference_table(results),
+        memory_table(results),
         random_prices_table(results),
         sensitivity_table(results),
     ]
@@ -75,30 +76,30 @@ def above_optimum(result: SetupResult, name: str) -> Estimate:
     return result.estimate([name], lambda own: own.mean(axis=-1) - least)
 
 
-def difference_table(results: Sequence[SetupResult]) -> Table:
-    """Return the difference estimator beside Horvitz–Thompson, under the same prices."""
+def memory_table(results: Sequence[SetupResult]) -> Table:
+    """Return how far above full participation each estimator ends, under the same prices."""
+    names = [(scheme, run) for scheme, memory in MEMORY_RUNS.items() for run in (scheme, memory)]
     rows = [
         {
             "setup": result.title,
-            "estimator": words,
+            "prices": scheme,
+            "estimator": "Horvitz–Thompson" if name == scheme else "memory",
             "final loss": result.estimate([name], mean),
-            "minus Horvitz–Thompson": (
-                result.estimate([name, "equilibrium"], lambda a, b: (a - b).mean(axis=-1))
-                if name != "equilibrium"
-                else 0.0
+            "minus full participation": result.estimate(
+                [name, "full"], lambda a, b: (a - b).mean(axis=-1)
             ),
             "spread of the loss": result.estimate([name], spread, log=True),
             "seeds": result.seeds(name),
         }
         for result in results
-        for words, name in (("Horvitz–Thompson", "equilibrium"), ("difference", "difference"))
+        for scheme, name in names
     ]
     return Table(
-        "table-difference",
-        "Beyond the paper (c): the difference estimator under the same prices",
+        "table-memory",
+        "Beyond the paper (c): the same prices, trained with memory",
         rows,
-        "Both are unbiased; the difference estimator remembers one update per client. Differences "
-        "are over common seeds.",
+        "The server remembers each client's last update, and scales up only what it did not "
+        "predict. Prices, levels and coins are the same; differences are over common seeds.",
         basis(results[0].study.settings, results[0].study.settings.bias_seeds),
     )
 

@@ -1,8 +1,8 @@
 """Cells: the pieces of work of a study, and the files that keep their results.
 
 A cell is one training run, identified by a fingerprint of everything that determines it: data,
-levels, training, aggregation, clock, seed, and the code of the engine. A file that does not carry
-the fingerprint of its cell is not trusted.
+levels, training, aggregation, clock, seed, and the code that is executed. A file that does not
+carry the fingerprint of its cell is not trusted.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib import resources
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from fedprice.errors import InputError
+from fedprice.experiments.code_version import code_version
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import LogisticRegression, Training
 from fedprice.rounds import aggregator_of, run_fingerprint, simulate
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
     Arrays = dict[str, npt.NDArray[Any]]
 
-__all__ = ["Cell", "Curve", "SetupSource", "Store", "TaskSource", "compute", "engine_version",
-           "federation_of"]  # fmt: skip
+__all__ = ["Cell", "Curve", "SetupSource", "Store", "TaskSource", "compute", "federation_of"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,8 @@ class SetupSource:
     data: str | None
     training: Training
     code: str = ""
+
+    participation: ClassVar[dict[str, Any]] = {}
 
     @property
     def task(self) -> LogisticRegression:
@@ -80,12 +81,15 @@ class TaskSource:
         What is trained, and the simulated time if there is one.
     code
         A hash of the code that made the task, where the task's own fingerprint cannot know it.
+    participation
+        The settings of `simulate` that say who takes part.
     """
 
     name: str
     task: Task
     clock: Clock | None = None
     code: str = ""
+    participation: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,12 +126,13 @@ class Cell:
             "aggregator": aggregator_of(self.aggregator),
             "clock": self.source.clock,
             "seed": self.seed,
+            **self.source.participation,
         }
 
     def fingerprint(self) -> str:
         """Return a hash of everything that determines the result."""
         run = run_fingerprint(self.source.task, self.levels, **self.settings)
-        text = f"{engine_version()}\0{run}{self.source.code}"
+        text = f"{code_version()}\0{run}{self.source.code}"
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -163,7 +168,7 @@ def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None
 
 @dataclass(frozen=True)
 class Store:
-    """Results in a directory, one file each, written whole or not at all.
+    """Results in a directory, one file each, written atomically.
 
     Attributes
     ----------
@@ -245,15 +250,3 @@ def task_of(
 def clock_of(setup: str, num_clients: int, local_steps: int, data: str | None) -> Clock:
     """Return a setup's clock; the same object on every call."""
     return setup_of(setup).clock(federation_of(setup, num_clients, data), local_steps)
-
-
-@lru_cache(maxsize=1)
-def engine_version() -> str:
-    """Return a hash of the engine's source code, on which results depend."""
-    digest = hashlib.sha256()
-    for room in ("learning", "rounds", "rounds.aggregation"):
-        files = resources.files(f"fedprice.{room}").iterdir()
-        for file in sorted(files, key=lambda f: f.name):
-            if file.name.endswith(".py"):
-                digest.update(file.read_bytes())
-    return digest.hexdigest()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fedprice.experiments import paper
-from fedprice.experiments.looks import ERROR, FEW, WIDENED, looks
+from fedprice.experiments.looks import ERROR, looks
 from fedprice.experiments.results import title_of
+from fedprice.experiments.summary import ORDER, listed
 from fedprice.experiments.table import shown
 from fedprice.experiments.text import number_text
 from fedprice.experiments.verdicts import Verdict
@@ -27,7 +28,7 @@ def lead(settings: Settings, results: Sequence[SetupResult], claims: Sequence[Cl
     return [
         _tested(settings, results),
         _found(claims, results),
-        baselines(results),
+        rest_of_the_paper(settings) if settings.scope == "times" else baselines(results),
         "It is proven that no prices within the budget have a smaller bound on the loss than the "
         "equilibrium, and every outcome carries a certificate. It is not proven that a smaller "
         "bound also means better training: that is what is measured here.",
@@ -50,13 +51,14 @@ def _tested(settings: Settings, results: Sequence[SetupResult]) -> str:
 
 def _counted(claims: Sequence[Claim]) -> str:
     numbers = [[claim.verdict for claim in claims].count(verdict) for verdict in Verdict]
-    holds, fails, rest = (
+    holds, fails, equal, rest = (
         f"{n} {one if n == 1 else more}"
         for n, one, more in zip(
-            numbers, ("holds", "fails", "is"), ("hold", "fail", "are"), strict=True
+            numbers, ("holds", "fails", "is", "is"), ("hold", "fail", "are", "are"), strict=True
         )
     )
-    return f"Of {len(claims)} claims {holds}, {fails} and {rest} inconclusive."
+    ties = f", {equal} about numbers that are equal" if numbers[2] else ""
+    return f"Of {len(claims)} claims {holds}, {fails}{ties} and {rest} inconclusive."
 
 
 def _found(claims: Sequence[Claim], results: Sequence[Result]) -> str:
@@ -85,6 +87,7 @@ def _named(claims: Sequence[Claim], verdict: Verdict, every: int) -> str:
     opening = {
         Verdict.HOLDS: "What holds",
         Verdict.FAILS: "What fails",
+        Verdict.EQUAL: "What is equal to rounding error",
         Verdict.INCONCLUSIVE: "What could not be decided",
     }[verdict]
     return f"{opening}: {'; '.join(named)}."
@@ -94,6 +97,18 @@ def _where(setups: list[str], every: int) -> str:
     if every == 1:
         return ""
     return " (all setups)" if len(setups) == every else f" ({', '.join(setups)})"
+
+
+def rest_of_the_paper(settings: Settings) -> str:
+    """Return what a reproduction of Tables II and III alone leaves out, and where it is."""
+    return (
+        "This is the short version. It decides the claims of Tables II and III, which were chosen "
+        "beforehand, and trains only as far as their targets. "
+        f"`fedprice study {' '.join(settings.setups)}` examines the other claims of Section VI "
+        "as well: spreads over seeds, utilities of clients, how many of them pay, the effect of "
+        "values, costs and budgets, bias, the bound, and the baselines as published. What it found "
+        "in all setups is in docs/results.md."
+    )
 
 
 def baselines(results: Sequence[SetupResult]) -> str:
@@ -146,9 +161,30 @@ def own_lead(result: Result, claims: Sequence[Claim]) -> list[str]:
         f"{study.priced.budget:,g}, priced by {names}. Each client chooses the level that is best "
         "for it, the probability that it joins a round, and a model is trained by the clients that "
         f"join, with {_seeds(settings)}; a seed determines who joins when and what is random in "
-        f"training, and is the same for all schemes. {study.subject} is compared with all others.",
-        _found(claims, [result]),
+        "training, and is the same for all schemes.",
+        f"{_beside(study.subject, claims)} {_counted(claims)}",
     ]
+
+
+def _beside(subject: str, claims: Sequence[Claim]) -> str:
+    """Return which schemes the first one is ahead of, and which it is behind, in a sentence."""
+    abouts = sorted({claim.about for claim in claims} - {""}, key=ORDER.index)
+    decided = {
+        words: list(dict.fromkeys(
+            title_of(claim.runs[-1]) for claim in claims if claim.about and claim.verdict is verdict
+        ))
+        for words, verdict in (("ahead of", Verdict.HOLDS), ("behind", Verdict.FAILS))
+    }  # fmt: skip
+    others = dict.fromkeys(title_of(claim.runs[-1]) for claim in claims)
+    rest = [name for name in others if not any(name in names for names in decided.values())]
+    said = []
+    if parts := [f"{words} {listed(names)}" for words, names in decided.items() if names]:
+        said.append(f"{subject} is {' and '.join(parts)} in at least one of {listed(abouts)}")
+    if rest:
+        said.append(f"beside {listed(rest)}, {subject} is neither clearly ahead nor behind")
+    sentence = f"{'; '.join(said)}."
+    # A scheme's name is written as it is.
+    return sentence if decided["ahead of"] or decided["behind"] else f"B{sentence[1:]}"
 
 
 def _seeds(settings: StudySettings) -> str:
@@ -159,7 +195,7 @@ def _seeds(settings: StudySettings) -> str:
 def seed_notes(settings: StudySettings) -> list[str]:
     """Return how many seeds were evaluated, and what error the intervals have."""
     counts = looks(settings.seeds, settings.most_seeds)
-    notes = [
+    return [
         f"Claims are examined after {', '.join(map(str, counts))} seeds, as long as they are "
         "inconclusive; differences are between runs of the same seed. An interval at one look "
         f"misses with a probability of {100 * ERROR / len(counts):.2g} %, so that those at all "
@@ -168,4 +204,3 @@ def seed_notes(settings: StudySettings) -> list[str]:
         else f"There are {counts[0]} seeds; differences are between runs of the same seed, and "
         f"intervals miss with a probability of {100 * ERROR:.0f} %."
     ]
-    return notes + [WIDENED] * (settings.seeds < FEW)

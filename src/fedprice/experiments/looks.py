@@ -18,15 +18,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["ERROR", "FEW", "WIDENED", "error_of_a_look", "looks", "next_look", "widening"]
+__all__ = ["ERROR", "error_of_a_look", "looks", "next_look"]
 
 ERROR = 0.05  # probability that any interval of a claim misses the true number
-FEW = 20  # seeds below which intervals are widened
-WIDENING = 1.5  # see docs/reproduce.md
-WIDENED = (
-    f"With fewer than {FEW} seeds, intervals are widened by a factor of {WIDENING:g}, so that "
-    "more than 95 % of those of five seeds contain the number that a fuller run of Setup 1 finds."
-)
 
 
 def looks(first: int, most: int, others: Iterable[int] = ()) -> tuple[int, ...]:
@@ -68,12 +62,3 @@ def next_look(count: int, first: int, most: int) -> int | None:
     (20, 200, None)
     """
     return next((look for look in looks(first, most) if look > count), None)
-
-
-def widening(count: int) -> float:
-    """Return the factor that widens intervals of few seeds.
-
-    Five seeds say little about the skewness of a loss: without the factor, intervals of five
-    exponential numbers contain the mean of 200 in 94 % of all cases, with it in 97 %.
-    """
-    return WIDENING if count < FEW else 1.0

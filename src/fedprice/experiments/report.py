@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
+import textwrap
 from dataclasses import dataclass
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedprice.errors import require
 from fedprice.experiments.table import Table
@@ -14,7 +15,7 @@ from fedprice.experiments.verdicts import RULE, Verdict
 from fedprice.tables import csv_text, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import polars as pl
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fedprice.experiments.results import Result
     from fedprice.experiments.verdicts import Claim
 
-__all__ = ["Report", "duration"]
+__all__ = ["Report", "duration", "settings_text"]
 
 # Black becomes the text's colour, so that a figure is readable on a dark page too.
 SVG_STYLE = (
@@ -32,22 +33,24 @@ SVG_STYLE = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Report:
     """What a report says.
 
     Attributes
     ----------
     title, paragraphs
-        The heading, and the first paragraphs.
+        The heading, and the first paragraphs: what was run, what was found, and others.
     first, others
         Figures before the verdicts, and after the tables.
     claims, tables
-        The claims, and all tables.
+        The claims, and all other tables.
     notes, ran, settings
         How it was run: notes, when and where, and all settings.
     results
         The runs that it is based on.
+    summary
+        A table that answers what was asked, if there is one; it comes before everything else.
     """
 
     title: str
@@ -60,14 +63,34 @@ class Report:
     ran: str
     settings: str
     results: Sequence[Result]
+    summary: Table | None = None
+
+    @property
+    def all_tables(self) -> list[Table]:
+        """All tables but the verdicts, the summary first."""
+        return [*([] if self.summary is None else [self.summary]), *self.tables]
+
+    @property
+    def in_force(self) -> str:
+        """The settings, defaults included, as a paragraph for a screen."""
+        pairs = (line.partition(" = ") for line in self.settings.splitlines())
+        words = (f"{name.replace('_', ' ')} {value}".rstrip() for name, _, value in pairs)
+        return textwrap.fill("; ".join(words), 80)
 
     @property
     def verdicts(self) -> Table:
         """The claims as a table; without the paper's numbers if there are none."""
-        rows = [claim.row() for claim in self.claims]
-        if all(row["paper"] == "–" for row in rows):
-            rows = [{k: v for k, v in row.items() if k != "paper"} for row in rows]
-        return Table("verdicts", "Verdicts", rows, RULE)
+        table = Table("verdicts", "Verdicts", [claim.row() for claim in self.claims], RULE)
+        printed = any(claim.paper != "–" for claim in self.claims)
+        return table if printed else table.without("setup", "paper").renamed(ours="found")
+
+    def __repr__(self) -> str:
+        found = textwrap.fill(self.paragraphs[1], 80)
+        return f"{self.title}\n\n{self.all_tables[0]}\n\n{found}\n\n{self.in_force}"
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the first table as a polars table."""
+        return self.all_tables[0].frame()
 
     def write(self, folder: Path) -> Path:
         """Write the report and its companions; return the report's path.
@@ -78,11 +101,11 @@ class Report:
         drawings = self.first + self.others
         for name in ("tables", "figures"):
             (folder / name).mkdir(parents=True, exist_ok=True)
-        keys = {table.key for table in self.tables} | {drawing.key for drawing in drawings}
+        keys = {table.key for table in self.all_tables} | {drawing.key for drawing in drawings}
         for old in (*(folder / "tables").iterdir(), *(folder / "figures").iterdir()):
             if old.stem not in keys and old.stem.startswith(("table-", "fig-")):
                 old.unlink()  # left from other settings
-        for table in (self.verdicts, *self.tables):
+        for table in (self.verdicts, *self.all_tables):
             _write_table(table, folder / "tables")
         images = {drawing.key: _write_figure(drawing, folder / "figures") for drawing in drawings}
         with whole_file(folder / "results.parquet") as part:
@@ -92,9 +115,13 @@ class Report:
         count = [claim.verdict for claim in self.claims].count
         page = environment.from_string(source.read_text(encoding="utf-8")).render(
             report=self,
-            counts=[(verdict.value, count(verdict)) for verdict in Verdict],
+            counts=[(one.value, n) for one in Verdict if (n := count(one))],
             verdicts=self.verdicts,
-            differences=[claim.difference for claim in self.claims if claim.difference],
+            differences=[
+                claim.difference
+                for claim in self.claims
+                if claim.difference and "paper" in self.verdicts.columns
+            ],
             images=images,
             widths={drawing.key: round(drawing.figure.get_figwidth(), 1) for drawing in drawings},
         )
@@ -107,12 +134,31 @@ class Report:
 
     def _markdown(self) -> str:
         """Return the report's tables and figures as a page of Markdown."""
-        parts = ["# Results", *self.paragraphs, *_markdown_figures(self.first)]
+        parts = ["# Results", *self.paragraphs]
+        parts += [] if self.summary is None else _markdown_table(self.summary)
+        parts += _markdown_figures(self.first)
         for table in (self.verdicts, *self.tables):
-            parts += [f"## {table.title}", table.markdown().rstrip(), table.note]
+            parts += _markdown_table(table)
         parts += _markdown_figures(self.others)
         parts += ["## How it was run", self.ran, *(f"- {note}" for note in self.notes)]
+        parts.append(f"```\n{self.settings}```")
         return "\n\n".join(parts) + "\n"
+
+
+def settings_text(in_force: Mapping[str, Any]) -> str:
+    r"""Return settings as lines, in the words of other screens.
+
+    >>> settings_text({"largest_weight": 1.0, "coins": "spaced"})
+    'largest weight = 1\ncoins = spaced\n'
+    """
+    return "".join(
+        f"{name.replace('_', ' ')} = {f'{x:,.12g}' if isinstance(x, float) else x}\n"
+        for name, x in in_force.items()
+    )
+
+
+def _markdown_table(table: Table) -> list[str]:
+    return [f"## {table.title}", table.markdown().rstrip(), table.note]
 
 
 def _markdown_figures(drawings: list[Drawing]) -> list[str]:

@@ -14,12 +14,13 @@ import numpy as np
 from fedprice import __version__
 from fedprice.errors import InputError
 from fedprice.experiments.cells import Store
-from fedprice.experiments.settings import Settings
+from fedprice.experiments.settings import PAPER_SCHEMES, Settings
 from fedprice.experiments.setup_claims import claims_of
 from fedprice.experiments.setup_results import SetupResult
-from fedprice.experiments.setup_study import SetupStudy, begin
+from fedprice.experiments.setup_study import OTHER_RUNS, SetupStudy, begin
 from fedprice.experiments.setups import setup_of
 from fedprice.experiments.work import Work
+from fedprice.pricing import find_schemes
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
@@ -113,9 +114,11 @@ def reproduce(
 def gather(folder: Path, data: str | None = None) -> Reproduction:
     """Return a reproduction from what is stored; nothing is computed."""
     if not (folder / SETTINGS).is_file():
-        raise InputError(f"{folder} has no reproduction. Run: fedprice reproduce --out {folder}")
+        raise InputError(
+            f"{folder} has no study of the paper. Run: fedprice study paper --out {folder}"
+        )
     settings = Settings.read(folder / SETTINGS)
-    advice = f"Run: fedprice reproduce --settings {folder / SETTINGS} --out {folder}"
+    advice = f"Run: fedprice study paper --settings {folder / SETTINGS} --out {folder}"
     try:
         work = _load(settings, data, Store(folder / "cells", lambda _: None), None)
     except InputError as error:
@@ -134,6 +137,7 @@ def gather(folder: Path, data: str | None = None) -> Reproduction:
 def _load(
     settings: Settings, data: str | None, store: Store, report: Callable[[str], None] | None
 ) -> _Work:
+    find_schemes(settings.schemes, taken=(*PAPER_SCHEMES, *OTHER_RUNS))  # before pilots run
     takers = [name for name in settings.setups if setup_of(name).takes_data]
     studies = []
     for name in settings.setups:

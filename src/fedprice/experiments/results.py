@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.experiments.looks import error_of_a_look
-from fedprice.experiments.measures import Estimate, Timed
+from fedprice.experiments.measures import RESOLUTION, Estimate, Timed
 from fedprice.experiments.settings import PUBLISHED_SCHEMES
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedprice.experiments.study import Study
 
 
-__all__ = ["Result", "basis", "mean", "spread", "title_of"]
+__all__ = ["Result", "basis", "difference", "mean", "spread", "title_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +124,19 @@ class Result:
         last = [self.last(name, what)[:count] for name in names]
         return Estimate.jackknife(measure, last, error=self.error(*names), log=log)
 
+    def difference(self, own: str, other: str, what: str = "loss") -> Estimate:
+        """Return by how much the last values under one name exceed another's, on average."""
+        pair = (own, other)
+        count = self.seeds(*pair)
+        return difference([self.last(n, what)[:count] for n in pair], self.error(*pair))
+
+
+def difference(pair: Sequence[FloatArray], error: float) -> Estimate:
+    """Return the mean difference of paired observations, the first minus the second."""
+    scale = float(np.abs(pair).max())
+    found = Estimate.jackknife(lambda a, b: (a - b).mean(axis=-1), pair, error=error)
+    return found.resolved(0.0, scale)
+
 
 def mean(values: FloatArray) -> Any:
     """Return the mean over seeds, the last axis."""
@@ -137,7 +150,8 @@ def spread(values: FloatArray) -> Any:
     seed would dominate.
     """
     middle = np.median(values, axis=-1, keepdims=True)
-    return np.abs(values - middle).mean(axis=-1)
+    found = np.abs(values - middle).mean(axis=-1)
+    return np.where(found > RESOLUTION * np.abs(middle[..., 0]), found, 0.0)
 
 
 def title_of(name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import threading
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -14,9 +13,9 @@ from concurrent.futures import (
     wait,
 )
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait as wait_for
 from typing import TYPE_CHECKING, Any
 
+from fedprice.children import follow_parent, sparing_children
 from fedprice.errors import InputError, require
 from fedprice.experiments.cells import Cell, Curve, TaskSource, compute
 from fedprice.learning import LogisticRegression
@@ -90,13 +89,15 @@ def _on_processes(
     cells: Sequence[Cell], workers: int, progress: Callable[[int, int], None]
 ) -> Iterator[tuple[Cell, Curve]]:
     context = multiprocessing.get_context("spawn")
-    rounds = context.Value("q", 0)
-    pool = ProcessPoolExecutor(
-        min(workers, len(cells)), context, initializer=_start_worker, initargs=(rounds,)
-    )
+    with sparing_children():  # or a semaphore that is half made would be left behind
+        rounds = context.Value("q", 0)
+        pool = ProcessPoolExecutor(
+            min(workers, len(cells)), context, initializer=_start_worker, initargs=(rounds,)
+        )
     finished = 0
     try:
-        waiting = {pool.submit(_work, cell, cell.fingerprint()): cell for cell in cells}
+        with sparing_children():
+            waiting = {pool.submit(_work, cell, cell.fingerprint()): cell for cell in cells}
         while waiting:
             done, _ = wait(waiting, timeout=TICK, return_when=FIRST_COMPLETED)
             for future in done:
@@ -105,11 +106,9 @@ def _on_processes(
             progress(rounds.value, finished)
         pool.shutdown()
     except BaseException as error:
-        children = list(pool._processes.values())
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in children:
+        for child in list((pool._processes or {}).values()):
             child.kill()
-            child.join(timeout=10)
+        pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
             raise InputError(
                 "a worker was killed, perhaps as memory ran out; all progress is kept. Run the "
@@ -122,15 +121,7 @@ def _start_worker(rounds: Any) -> None:
     """Share the counter, leave Ctrl-C to the parent process, and end with it."""
     global _done
     _done = rounds
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent.sentinel,), daemon=True).start()
-
-
-def _follow(sentinel: int) -> None:
-    wait_for([sentinel])
-    os._exit(1)
+    follow_parent()
 
 
 def _work(cell: Cell, fingerprint: str) -> Curve:

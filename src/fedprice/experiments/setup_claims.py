@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedprice.experiments import paper
 from fedprice.experiments.beyond import rank_correlation
 from fedprice.experiments.measures import Estimate, on_grid
+from fedprice.experiments.results import difference
 from fedprice.experiments.setup_study import SWEEPS
 from fedprice.experiments.tables import utility_gain
 from fedprice.experiments.verdicts import Claim, claim_of, ratio_of_spreads
@@ -16,7 +18,10 @@ if TYPE_CHECKING:
 
     from fedprice.experiments.setup_results import SetupResult
 
-__all__ = ["all_claims", "claims_of"]
+__all__ = ["RACES", "all_claims", "claims_of"]
+
+# Tables II and III: a target, and the scheme whose time to it is compared with the equilibrium's.
+RACES = [(what, other) for what in ("loss", "accuracy") for other in ("uniform", "weighted")]
 
 
 def all_claims(results: Sequence[SetupResult]) -> list[Claim]:
@@ -26,32 +31,35 @@ def all_claims(results: Sequence[SetupResult]) -> list[Claim]:
 
 def claims_of(result: SetupResult) -> list[Claim]:
     """Return every claim that a setup's results can decide."""
+    if result.study.only_times:
+        return _time_claims(result)
     claims = _time_claims(result) + _variance_claims(result) + _utility_claims(result)
     if result.name == "setup1":
         claims += _payer_claims(result)
     claims += _sweep_claims(result) + _bias_claims(result)
     if result.study.compares_bound:
         text = "The bound orders levels as training does: rank correlation"
-        claims.append(Claim(result.title, text, "–", rank_correlation(result), 0.0, below=False))
+        found = replace(rank_correlation(result), limit=0.0)
+        claims.append(Claim(result.title, text, "–", found, 0.0, below=False))
     return claims
 
 
 def _time_claims(result: SetupResult) -> list[Claim]:
+    printed = {"loss": paper.TIME_TO_LOSS, "accuracy": paper.TIME_TO_ACCURACY}
     claims = []
-    for what, printed in (("loss", paper.TIME_TO_LOSS), ("accuracy", paper.TIME_TO_ACCURACY)):
-        ratios, theirs = result.timed(what).ratios, printed[result.name]
-        claims += [
+    for what, other in RACES:
+        theirs = printed[what][result.name]
+        claims.append(
             claim_of(
                 result,
                 f"The equilibrium reaches the target {what} sooner than {other}: ratio of times",
                 theirs["equilibrium"] / theirs[other],
-                ratios[other],
+                result.timed(what).ratios[other],
                 1.0,
                 below=True,
                 runs=tuple(dict.fromkeys(("equilibrium", "uniform", other))),
             )
-            for other in ("uniform", "weighted")
-        ]
+        )
     return claims
 
 
@@ -112,7 +120,7 @@ def _sweep_claims(result: SetupResult) -> list[Claim]:
     claims = []
     for measure, falls in (("loss", True), ("accuracy", False)):
         ends = [on_grid(result.curves[name][:count], measure, end)[:, -1] for name in runs]
-        ours = Estimate.jackknife(lambda a, b: (a - b).mean(axis=-1), ends, error=error)
+        ours = difference(ends, error)
         text = (
             f"A {word} of {better:,} gives a {'lower loss' if falls else 'higher accuracy'} than "
             f"{worse:,} after {end:,.0f} s: difference"
@@ -134,7 +142,7 @@ def _bias_claims(result: SetupResult) -> list[Claim]:
             result,
             f"Unbiased aggregation ends at a lower loss than {words}: difference",
             "–",
-            result.estimate(["equilibrium", name], lambda a, b: (a - b).mean(axis=-1)),
+            result.difference("equilibrium", name),
             0.0,
             below=True,
             runs=("equilibrium", name),

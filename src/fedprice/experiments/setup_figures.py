@@ -36,13 +36,18 @@ def leading_figures(results: Sequence[SetupResult]) -> list[Drawing]:
     """Draw what comes first: prices and payments, then Figure 4 as differences and as curves."""
     return [
         *(prices_figure(result) for result in results),
-        *(differences_figure(result, f"Figure 4 {PARTS[result.name]}") for result in results),
-        *(curves_figure(result, f"Figure 4 {PARTS[result.name]}") for result in results),
+        *(differences_figure(result, f"Figure 4 {PARTS[result.name]}", "4") for result in results),
+        *(
+            curves_figure(result, f"Figure 4 {PARTS[result.name]}", "4-curves")
+            for result in results
+        ),
     ]
 
 
 def other_figures(results: Sequence[SetupResult]) -> list[Drawing]:
     """Draw the other figures, those of the paper first."""
+    if results[0].study.only_times:
+        return []
     drawings = [sweep_figure(result) for result in results]
     drawings += [bias_figure(result) for result in results]
     drawings += [bound_figure(result) for result in results if result.study.compares_bound]

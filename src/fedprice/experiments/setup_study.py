@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,16 @@ import numpy as np
 
 from fedprice.errors import InputError
 from fedprice.experiments import paper
-from fedprice.experiments.cells import SetupSource, engine_version, federation_of
-from fedprice.experiments.measures import Estimate
+from fedprice.experiments.cells import SetupSource, federation_of
+from fedprice.experiments.code_version import code_version
+from fedprice.experiments.measures import POINTS, WINDOW, Estimate, rounds_that_last
 from fedprice.experiments.settings import PAPER_SCHEMES, PUBLISHED_SCHEMES
 from fedprice.experiments.setups import setup_of
 from fedprice.experiments.study import Plan, Study, calibrated
 from fedprice.learning import Training
 from fedprice.learning.optimum import best_loss, own_optimum_losses
 from fedprice.pricing import solve
+from fedprice.rounds import HorvitzThompson
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome
 
 
-__all__ = ["SWEEPS", "SWEEP_TIME", "SetupStudy", "begin"]
+__all__ = ["MEMORY_RUNS", "SWEEPS", "SWEEP_TIME", "SetupStudy", "begin"]
 
 # Figures 5 to 7: which mean of Table I each setup varies. The paper prints the values of v̄ only.
 SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -40,7 +43,8 @@ SWEEPS: dict[str, tuple[str, tuple[float, ...]]] = {
     "setup2": ("mean_cost", (10, 20, 40)),
     "setup3": ("budget", (250, 500, 1_000)),
 }
-OTHER_RUNS = ("difference", "fedavg", "subset", "full")  # runs that do not belong to a scheme
+MEMORY_RUNS = {"equilibrium": "memory", "uniform": "memory-uniform"}  # of schemes' prices
+OTHER_RUNS = (*MEMORY_RUNS.values(), "fedavg", "subset", "full")  # not of a scheme alone
 RIDGE = 1e-6  # added to the loss to find its minimum; the loss there is stated without it
 SWEEP_TIME = 600.0  # simulated seconds that Figures 5 to 7 show
 MEAN_LEVEL = 0.25  # of the random levels
@@ -56,15 +60,17 @@ class SetupStudy(Study):
     settings, setup, federation
         What to run on what.
     least
-        F*, the least loss, found with a ridge of 1e-6.
+        F*, the least loss, found with a ridge of 1e-6; NaN where nothing needs it.
     """
 
     settings: Settings
+    source: SetupSource
     setup: Setup
     federation: Federation
     least: float
 
     taken = OTHER_RUNS
+    aggregator = "horvitz-thompson"
 
     @property
     def timed_schemes(self) -> tuple[str, ...]:
@@ -84,7 +90,13 @@ class SetupStudy(Study):
     @property
     def scheme_names(self) -> tuple[str, ...]:
         """The paper's schemes, its baselines as published, and those that were requested."""
-        return (*PAPER_SCHEMES, *PUBLISHED_SCHEMES, *self.settings.schemes)
+        published = () if self.only_times else PUBLISHED_SCHEMES
+        return (*PAPER_SCHEMES, *published, *self.settings.schemes)
+
+    @property
+    def only_times(self) -> bool:
+        """Whether only Tables II and III are reproduced."""
+        return self.settings.scope == "times"
 
     def printed(self, what: str) -> dict[str, int]:
         """Return the paper's times to its target loss or accuracy, by scheme."""
@@ -148,11 +160,15 @@ class SetupStudy(Study):
     def plans(self) -> dict[str, Plan]:
         """What the setup trains, by name."""
         settings, found = self.settings, self.scheme_plans()
+        if self.only_times:
+            return {n: p._replace(rounds=self._rounds_needed(n, p)) for n, p in found.items()}
         short = min(settings.rounds, round(settings.rounds * SPARE * SWEEP_TIME / self.setup.time))
         usual = found["equilibrium"]
         few = usual._replace(seeds=settings.bias_seeds)
         best = self.outcomes["equilibrium"].levels
-        found["difference"] = few._replace(levels=best, aggregator="difference")
+        for scheme, name in MEMORY_RUNS.items():
+            levels = self.outcomes[scheme].levels
+            found[name] = few._replace(levels=levels, aggregator="memory")
         found["fedavg"] = few._replace(levels=best, aggregator="fedavg")
         fixed = solve(self.game(), "subset")
         aggregator = fixed.aggregator or usual.aggregator
@@ -168,6 +184,19 @@ class SetupStudy(Study):
                 found[f"levels={i}"] = Plan(levels, rounds, rounds, 2, usual.aggregator)
         return found
 
+    def _rounds_needed(self, name: str, plan: Plan) -> int:
+        """Return after how many rounds a scheme's times to the targets are known.
+
+        The reference is needed as far as it sets the targets, the others for all of the time.
+        """
+        time = self.lasts(*self.timed_schemes)
+        if name == self.reference:
+            last = max(self.fraction(what) for what in ("loss", "accuracy"))
+            time *= min(last + WINDOW / 2 / (POINTS - 1), 1.0)
+        clock, every = self.source.clock, plan.evaluate_every
+        rounds = rounds_that_last(clock.compute + clock.transfer, clock.idle, plan.levels, time)
+        return min(-(-rounds // every) * every, plan.rounds)
+
 
 def begin(
     settings: Settings,
@@ -177,7 +206,7 @@ def begin(
     report: Callable[[str], None] | None = None,
 ) -> SetupStudy:
     """Return a calibrated setup, from the store or by pilots, which `report` announces."""
-    setup = setup_of(name)
+    setup, only_times = setup_of(name), settings.scope == "times"
     federation = federation_of(name, settings.num_clients, data)
     training = Training(local_steps=settings.local_steps, batch=settings.batch)
     source = SetupSource(name, settings.num_clients, data, training)
@@ -188,6 +217,7 @@ def begin(
         repeats=settings.pilot_repeats,
         checkpoints=settings.pilot_rounds,
         impact="gradients",  # the paper's definition
+        aggregator=HorvitzThompson(),  # its estimator, too
     )
     return SetupStudy(
         name=name,
@@ -197,8 +227,8 @@ def begin(
         setup=setup,
         federation=federation,
         calibration=calibration,
-        own=_own_optima(name, federation, store, report),
-        least=_least_loss(name, federation, store, report),
+        own=None if only_times else _own_optima(name, federation, store, report),
+        least=math.nan if only_times else _least_loss(name, federation, store, report),
         seconds=seconds,
     )
 
@@ -207,7 +237,7 @@ def _least_loss(
     name: str, federation: Federation, store: Store, report: Callable[[str], None] | None
 ) -> float:
     """Return F*, from the store or by L-BFGS: the loss at the minimum with a small ridge."""
-    text = f"{engine_version()}{federation.fingerprint}{RIDGE}"
+    text = f"{code_version()}{federation.fingerprint}{RIDGE}"
     fingerprint = hashlib.sha256(text.encode()).hexdigest()
     stored = store.load(f"{name} optimum", fingerprint)
     if stored is None:
@@ -223,7 +253,7 @@ def _own_optima(
     name: str, federation: Federation, store: Store, report: Callable[[str], None] | None
 ) -> FloatArray:
     """Return F(w_n*) of each client, from the store or by L-BFGS with a ridge of 1e-4."""
-    fingerprint = hashlib.sha256(f"{engine_version()}{federation.fingerprint}".encode()).hexdigest()
+    fingerprint = hashlib.sha256(f"{code_version()}{federation.fingerprint}".encode()).hexdigest()
     stored = store.load(f"{name} own optima", fingerprint)
     if stored is None:
         if report is None:

@@ -12,7 +12,6 @@ from fedprice.experiments.measures import Estimate
 from fedprice.experiments.results import basis, title_of
 from fedprice.experiments.table import Table
 from fedprice.experiments.tables import (
-    TIMES,
     levels_table,
     times_table,
     training_table,
@@ -40,12 +39,17 @@ MISPRINTS = (
 
 def all_tables(results: Sequence[SetupResult]) -> list[Table]:
     """Return every table, the paper's first."""
-    note = f"{TARGETS} {TIMES} {MISPRINTS}"
+    note = f"{TARGETS} {MISPRINTS}"
     title = "simulated time to the target"
-    return [
+    times = [
         times_table(results, "loss", "table-ii", f"Table II: {title} loss", note),
         times_table(results, "accuracy", "table-iii", f"Table III: {title} accuracy", note),
         early_table(results),
+    ]
+    if results[0].study.only_times:
+        return [*times, levels_table(results), calibration_table(results)]
+    return [
+        *times,
         utility_table(
             results, "table-iv", "Table IV: gain in total client utility", paper.UTILITY_GAIN
         ),
@@ -142,16 +146,17 @@ def calibration_table(results: Sequence[SetupResult]) -> Table:
             "β": result.study.calibration.beta,
             "least G": float(result.study.calibration.fit.norm.min()),
             "largest G": float(result.study.calibration.fit.norm.max()),
-            "least loss F*": result.study.least,
         }
+        | ({} if result.study.only_times else {"least loss F*": result.study.least})
         for result in results
     ]
+    least = "" if results[0].study.only_times else ", and F* the least global loss, found by L-BFGS"
     return Table(
         "table-i",
         "Table I, and the constants measured by calibration",
         rows,
         "α and β are the constants of the bound on the loss (Theorem 1), measured by pilots; G is "
-        "the root mean square of the norms of a client's stochastic gradients, and F* the least "
-        "global loss, found by L-BFGS. Only α G² enters prices.",
+        f"the root mean square of the norms of a client's stochastic gradients{least}. Only α G² "
+        "enters prices.",
         f"{results[0].study.settings.pilot_repeats} pilots at each of two levels",
     )

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import time
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from fedprice.calibration import Calibration, calibrate, fits, pilots, search
+from fedprice.calibration import Calibration, calibrate
 from fedprice.errors import InputError
-from fedprice.experiments.cells import Cell, engine_version
+from fedprice.experiments.cells import Cell
+from fedprice.experiments.code_version import code_version
 from fedprice.experiments.measures import shortest_time
-from fedprice.pricing import Status, find_schemes
+from fedprice.pricing import Status, find_schemes, solve
 from fedprice.pricing.display import infeasible_line
-from fedprice.rounds import usual_aggregator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,8 +33,10 @@ if TYPE_CHECKING:
     from fedprice.game import Game
     from fedprice.pricing import Outcome
 
-__all__ = ["Plan", "Study", "calibrated"]
+__all__ = ["FULL", "Plan", "Study", "calibrated"]
 
+FULL = "full"  # the scheme, and the runs of a study, in which everybody joins
+FULL_SEEDS = 5  # no coins are thrown, so that runs differ little
 FRACTION = 0.9  # share of the time at which the reference sets the target
 
 
@@ -76,6 +77,7 @@ class Study:
     seconds: float
 
     taken: ClassVar[tuple[str, ...]] = ()
+    aggregator: ClassVar[str] = "memory"
 
     @property
     def title(self) -> str:
@@ -95,7 +97,11 @@ class Study:
     @cached_property
     def outcomes(self) -> dict[str, Outcome]:
         """The outcome of each scheme."""
-        game, found = self.priced, {}
+        return self.outcomes_of(self.priced)
+
+    def outcomes_of(self, game: Game) -> dict[str, Outcome]:
+        """Return the outcome of each scheme for a game."""
+        found = {}
         for scheme in find_schemes(self.scheme_names, taken=self.taken):
             outcome = found[scheme.name] = scheme(game)
             if outcome.status is Status.INFEASIBLE:
@@ -143,18 +149,27 @@ class Study:
 
     def scheme_plans(self) -> dict[str, Plan]:
         """Return what is trained under the schemes' prices."""
-        settings, usual = self.settings, usual_aggregator(self.source.task).name
+        settings = self.settings
         every = max(settings.rounds // 100, 1)
         return {
             name: Plan(outcome.levels, settings.rounds, every, settings.seeds,
-                       outcome.aggregator or usual)
+                       outcome.aggregator or self.aggregator)
             for name, outcome in self.outcomes.items()
         }  # fmt: skip
 
     @cached_property
     def plans(self) -> dict[str, Plan]:
-        """What the study trains, by name."""
-        return self.scheme_plans()
+        """What the study trains, by name: the schemes, and everybody joining beside them."""
+        plans = self.scheme_plans()
+        if FULL in plans:
+            return plans
+        usual, everybody = plans[self.subject], solve(self.priced, FULL)
+        full = usual._replace(
+            levels=everybody.levels,
+            seeds=min(usual.seeds, FULL_SEEDS),
+            aggregator=self.aggregator,
+        )
+        return plans | {FULL: full}
 
     def cells(self, seeds: Mapping[str, int]) -> list[Cell]:
         """Return all runs that the study needs.
@@ -191,9 +206,7 @@ def calibrated(
     **settings
         As for `fedprice.calibrate`.
     """
-    digest = hashlib.sha256(engine_version().encode())
-    for code in (fits, pilots, search):
-        digest.update(inspect.getsource(code).encode())
+    digest = hashlib.sha256(code_version("fedprice.calibration").encode())
     digest.update(f"{source.task.fingerprint}\0{source.code}".encode())
     digest.update("\0".join(map(str, settings.values())).encode())
     fingerprint = digest.hexdigest()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedprice.experiments.measures import Estimate
-from fedprice.experiments.text import interval_text, number_text, parts_of
+from fedprice.experiments.text import half_width, interval_text, number_text, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 __all__ = ["Table", "shown"]
+
+WIDTH = 80  # of a terminal
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +60,44 @@ class Table:
             return "estimate"
         return "text" if all(isinstance(value, str) for value in values) else "number"
 
+    def without(self, *columns: str) -> Table:
+        """Return the table without some columns."""
+        kept = [name for name in self.columns if name not in columns]
+        return replace(self, rows=[{name: row[name] for name in kept} for row in self.rows])
+
+    def renamed(self, **columns: str) -> Table:
+        """Return the table with other names of columns, by their names here."""
+        rows = [{columns.get(name, name): x for name, x in row.items()} for row in self.rows]
+        return replace(self, rows=rows)
+
     def text(self) -> list[list[str]]:
         """Return the cells as texts."""
         return [[shown(value) for value in row.values()] for row in self.rows]
+
+    def __str__(self) -> str:
+        """Return the table as aligned text, symmetric intervals as ±, text to the left.
+
+        Columns that do not fit into 80 characters follow below, beside those that tell the rows
+        apart.
+        """
+        lines = [self.columns, *([_short(value) for value in r.values()] for r in self.rows)]
+        columns = [
+            [cell.ljust(width) if kind == "text" else cell.rjust(width) for cell in column]
+            for column, kind in zip(zip(*lines, strict=True), self.kinds.values(), strict=True)
+            for width in [max(map(len, column))]
+        ]
+        keys = next(n for n in range(1, len(columns) + 1) if n == len(columns)
+                    or len(set(zip(*columns[:n], strict=True))) == len(lines))  # fmt: skip
+        blocks = [columns[:keys]]
+        for column in columns[keys:]:
+            width = sum(len(cells[0]) + 2 for cells in blocks[-1]) + len(column[0])
+            if width > WIDTH and len(blocks[-1]) > keys:
+                blocks.append(columns[:keys])
+            blocks[-1] = [*blocks[-1], column]
+        return "\n\n".join(
+            "\n".join("  ".join(cells).rstrip() for cells in zip(*block, strict=True))
+            for block in blocks
+        )
 
     def cells(self) -> list[list[tuple[str, str]]]:
         """Return the cells as texts with their kinds; an estimate is a number and an interval."""
@@ -69,7 +106,7 @@ class Table:
             cells: list[tuple[str, str]] = []
             for name, value in row.items():
                 if isinstance(value, Estimate):
-                    number, interval = parts_of(value.value, value.low, value.high)
+                    number, interval = parts_of(*value.numbers)
                     cells += [(number, "number"), (interval, "interval")]
                 else:
                     cells.append((shown(value), kinds[name].replace("estimate", "number")))
@@ -154,17 +191,31 @@ def shown(value: Any) -> str:
     ('0.787', '12,345', '0.50 (0.40 to 0.61)', 'words')
     """
     if isinstance(value, Estimate):
-        return interval_text(value.value, value.low, value.high)
+        return interval_text(*value.numbers)
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else number_text(value)
+
+
+def _short(value: Any, sign: str = "±") -> str:
+    """Return a value as text, a symmetric interval as ± its half width.
+
+    >>> _short(Estimate(0.5, 0.4, 0.6)), _short(Estimate(0.5, 0.4, 0.61)), _short(12345)
+    ('0.50±0.10', '0.50 (0.40 to 0.61)', '12,345')
+    """
+    if not isinstance(value, Estimate) or value.low == value.high:
+        return shown(value)
+    if math.isnan(value.low + value.high):
+        return number_text(value.value)
+    half = half_width(*value.numbers)
+    return shown(value) if half is None else f"{parts_of(*value.numbers)[0]}{sign}{half}"
 
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "{": r"\{", "}": r"\}", "–": "--", "−": "$-$", "∞": r"$\infty$", "α": r"$\alpha$",
     "β": r"$\beta$", "·": r"$\cdot$", "≈": r"$\approx$", "Σ": r"$\sum$", "²": "$^2$",
-    "“": "``", "”": "''", "̄": "", "τ": r"$\tau$",
+    "“": "``", "”": "''", "̄": "", "±": r"$\pm$", "τ": r"$\tau$",
 }  # fmt: skip
 
 
@@ -173,13 +224,6 @@ def _latex(text: str) -> str:
 
 
 def _latex_cell(value: Any) -> str:
-    """Return a cell; a symmetric interval is written with ±."""
-    if not isinstance(value, Estimate) or math.isnan(value.low + value.high):
-        return _latex(shown(value))
-    number, interval = parts_of(value.value, value.low, value.high)
-    half, off = (value.high - value.low) / 2, abs((value.high + value.low) / 2 - value.value)
-    if math.isfinite(half) and off <= 0.1 * half:
-        decimals = len(number.partition(".")[2])
-        return f"{_latex(number)} $\\pm$ {half:,.{decimals}f}"
-    low, _, high = interval.partition(" to ")
-    return f"{_latex(number)} ({_latex(low)}, {_latex(high)})"
+    """Return a cell; the ends of an interval that is not symmetric are separated by a comma."""
+    text = _latex(_short(value, " ± "))
+    return text.replace(" to ", ", ") if isinstance(value, Estimate) else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,28 @@ if TYPE_CHECKING:
     from fedprice.experiments.measures import Estimate
 
 
-__all__ = ["RULE", "Claim", "Verdict", "claim_of", "open_runs", "own_claims", "ratio_of_spreads"]
+__all__ = [
+    "RULE",
+    "RULES",
+    "Claim",
+    "Verdict",
+    "claim_of",
+    "open_runs",
+    "own_claims",
+    "ratio_of_spreads",
+]
 
 RULE = (
-    "A claim says that a number lies on one side of a limit. It holds if our whole interval lies "
-    "there, and fails if the whole interval lies on the other side; otherwise it is inconclusive. "
+    "A claim says that a number lies on one side of a limit: it holds if our whole interval lies "
+    "there, fails if the whole interval lies on the other side, and is inconclusive otherwise."
+)
+RULES = [
+    "Numbers that differ from the limit by rounding errors only are equal to it. "
     "A ratio below 1 means that the first scheme is ahead. The probability that a claim's verdict "
     "is wrong is at most 5 %, however often seeds were added: seeds are added while a claim is "
     "inconclusive, and the 5 % are shared evenly among all looks at it. This holds per claim, not "
-    "for all of them together. Numbers of payers come with the range of 90 % of the draws instead."
-)
+    "for all of them together. Numbers of payers come with the range of 90 % of the draws instead.",
+]
 
 
 class Verdict(StrEnum):
@@ -38,6 +50,7 @@ class Verdict(StrEnum):
 
     HOLDS = "holds"
     FAILS = "fails"
+    EQUAL = "equal"
     INCONCLUSIVE = "inconclusive"
 
 
@@ -59,6 +72,8 @@ class Claim:
         The names of the runs that our number is based on, to which seeds can be added.
     seeds
         How many seeds they have in common; 0 if the number does not come from training.
+    about
+        What it compares, in a study of one's own: "loss", "accuracy", "time" or something else.
     """
 
     setup: str
@@ -69,6 +84,7 @@ class Claim:
     below: bool
     runs: tuple[str, ...] = ()
     seeds: int = 0
+    about: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -80,10 +96,14 @@ class Claim:
         >>> [Claim("", "", "", Estimate(0.9, low, high), 1.0, True).verdict.value
         ...  for low, high in ((0.8, 0.99), (0.8, 1.1), (1.05, 1.1), (1.1, float("nan")))]
         ['holds', 'inconclusive', 'fails', 'inconclusive']
+        >>> Claim("", "", "", Estimate(1.0, 1.0, 1.0), 1.0, True).verdict.value
+        'equal'
         """
         low, high = self.ours.low, self.ours.high
         if math.isnan(low + high):
             return Verdict.INCONCLUSIVE
+        if low == high == self.limit:
+            return Verdict.EQUAL
         if high < self.limit:
             return Verdict.HOLDS if self.below else Verdict.FAILS
         if low > self.limit:
@@ -97,6 +117,7 @@ class Claim:
             words = {
                 Verdict.HOLDS: "The claim holds, but the paper's number lies outside our interval",
                 Verdict.FAILS: "The claim fails here",
+                Verdict.EQUAL: "Both sides are equal here",
                 Verdict.INCONCLUSIVE: "The claim is inconclusive here, and the paper's number lies "
                 "outside our interval",
             }[self.verdict]
@@ -140,10 +161,11 @@ def claim_of(
     *,
     below: bool,
     runs: tuple[str, ...],
+    about: str = "",
 ) -> Claim:
     """Return a claim about some runs of a result."""
-    seeds = result.seeds(*runs)
-    return Claim(result.title, text, printed, ours, limit, below, runs, seeds)
+    seeds, ours = result.seeds(*runs), replace(ours.resolved(limit, abs(limit)), limit=limit)
+    return Claim(result.title, text, printed, ours, limit, below, runs, seeds, about)
 
 
 def own_claims(result: Result) -> list[Claim]:
@@ -157,12 +179,15 @@ def own_claims(result: Result) -> list[Claim]:
             sooner = f"{subject} reaches the target {what} sooner than {words}: ratio of times"
             ratio = result.timed(what).ratios[other]
             used = tuple(dict.fromkeys((subject, result.study.reference, other)))
-            claims.append(claim_of(result, sooner, "–", ratio, 1.0, below=True, runs=used))
+            claims.append(claim_of(result, sooner, "–", ratio, 1.0, below=True, runs=used,
+                                   about="time" if what == "loss" else ""))  # fmt: skip
             lower = what == "loss"
             ends = f"{subject} ends at a {'lower' if lower else 'higher'} {what} than {words}"
-            gain = result.estimate(runs, lambda a, b: (a - b).mean(axis=-1), what)
+            gain = result.difference(subject, other, what)
             text = f"{ends}: difference"
-            claims.append(claim_of(result, text, "–", gain, 0.0, below=lower, runs=runs))
+            claims.append(
+                claim_of(result, text, "–", gain, 0.0, below=lower, runs=runs, about=what)
+            )
         text = f"{subject} varies less than {words}: ratio of the spreads of the final loss"
         ratio = result.estimate(runs, ratio_of_spreads, log=True)
         claims.append(claim_of(result, text, "–", ratio, 1.0, below=True, runs=runs))
@@ -173,6 +198,7 @@ def own_claims(result: Result) -> list[Claim]:
 
 
 def ratio_of_spreads(own: FloatArray, others: FloatArray) -> Any:
-    """Return the ratio of the spreads over seeds, the last axis."""
+    """Return the ratio of the spreads over seeds, the last axis; 1 where there are none."""
+    mine, theirs = spread(own), spread(others)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return spread(own) / spread(others)
+        return np.where((mine == 0) & (theirs == 0), 1.0, mine / theirs)

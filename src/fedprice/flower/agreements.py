@@ -21,6 +21,7 @@ from fedprice.market.money import micro_units
 from fedprice.market.offers import FOREVER, Conditions, fresh_nonce
 from fedprice.market.periods import Period, period_of
 from fedprice.market.simulation import simulation_nonce
+from fedprice.market.terms import one_more
 from fedprice.market.updates import arrays_hash
 from fedprice.verify import LONGEST_GAP
 
@@ -95,8 +96,9 @@ class Agreements:
             return None
         period, agreement = self._period(number), Agreement.load(self.ledger, name)
         self._require_same(agreement.conditions, period)
-        offers = [deal.offered for deal in agreement.deals.values()]
-        if agreement.budget != self._held(period, [(own.pays, own.level_floor) for own in offers]):
+        deals = agreement.deals.values()
+        offers = [(own.offered.pays, own.offered.level_floor) for own in deals]
+        if agreement.budget != self._held(period, offers) + one_more(offers, period.rounds):
             raise self._begun_otherwise(name)
         return agreement
 
@@ -126,6 +128,7 @@ class Agreements:
             bargain,
             propose=lambda names: self._proposed([presence.profiles[n] for n in names], period),
             held=lambda offered: self._held(period, offered),
+            rounds=period.rounds,
             lifetime=self.limits.offer_lifetime,
             fund=self.fund,
             sequential=getattr(self.pricing, "sequential", False),
@@ -153,7 +156,7 @@ class Agreements:
         reach = max((r for r in reaches if r is not None), default=None)
         fit = self._fit(profiles, reach)
         if not fit:
-            raise InputError(f"run {name!r}: nobody is left to make an offer to.")
+            raise InputError(f"run {name!r}: no client is left to make an offer to.")
         unmeasured = not period.norms and getattr(self.pricing, "calibration", None) is None
         if self.periods.warm_up and (period.number == 1 or unmeasured):
             priced = self.pricing.warm_up(fit, period, self.periods.level)

@@ -12,19 +12,23 @@ lost them can still continue, with what new messages contain.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError, InputError
-from fedprice.flower.evidence import kept_evidence
+from fedprice.flower.evidence import DAY, kept_evidence
+from fedprice.flower.limits import chosen_within
 from fedprice.flower.wire import (
     MARKET,
     Profile,
     Question,
+    arrays_of,
     declined,
     hash_of_record,
     market_fields,
@@ -34,10 +38,11 @@ from fedprice.flower.wire import (
     the_arrays,
 )
 from fedprice.market.agreement import conditions_of
-from fedprice.market.coins import Coins, coin_key, is_opening, own_secret, secret_hash
-from fedprice.market.messages import RefusedError, Signed
-from fedprice.market.money import LEVEL_ONE, MICRO
+from fedprice.market.coins import Coins, coin_key, coin_phase, is_opening, own_secret, secret_hash
+from fedprice.market.messages import ANY, RefusedError, Signed
+from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import (
+    Call,
     Commitment,
     Conditions,
     Offer,
@@ -45,9 +50,8 @@ from fedprice.market.offers import (
     Receipt,
     Roster,
     answer,
-    chosen_level,
 )
-from fedprice.market.updates import Update
+from fedprice.market.updates import SLACK, Update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.clientapp import ClientApp
 
+    from fedprice.arrays import Arrays
     from fedprice.flower.evidence import Evidence
     from fedprice.market.messages import SigningKey
 
@@ -83,8 +88,15 @@ class Client:
     cost, value, cost_exponent
         c, v and τ: what joining every round of a run costs it, and what a unit less of loss is
         worth to it.
-    most_payment
-        The most that it is willing to pay the server for a whole run; by default nothing.
+    least_profit
+        The least that a whole run must earn it in money, payment minus cost, whatever the server
+        says that the model is worth to it. By default 0: pay covers cost. A client that values the
+        model, or pays for it, says here how much of a loss it accepts, as a number below 0.
+    largest_level
+        The largest level that it commits to.
+    largest_loss
+        The most that a day may cost it above what receipts show that it was paid; then it declines
+        to train until the next one.
     rounds
         The rounds of the run that its cost and value are for; None accepts the server's number.
     grad_norm
@@ -103,7 +115,9 @@ class Client:
     cost: float
     value: float = 0.0
     cost_exponent: float = 2.0
-    most_payment: float = 0.0
+    least_profit: float = 0.0
+    largest_level: float = 1.0
+    largest_loss: float = math.inf
     rounds: int | None = None
     grad_norm: float | None = None
     server: bytes | None = None
@@ -138,8 +152,8 @@ class ParticipationMod:
         """Make an app answer the market's messages, and train only when its coin shows heads."""
         if SECURE & {getattr(mod, "__name__", "") for mod in getattr(app, "_mods", ())}:
             raise InputError(
-                "secure aggregation hides each update from the server, which could then neither "
-                "check nor weigh nor pay it; leave the mod out (docs/flower.md)."
+                "secure aggregation hides each update from the server, which could then not "
+                "check, weight, remember or pay for it; leave the mod out (docs/flower.md)."
             )
         questions = {
             "query.profile": self._guarded(self._profile),
@@ -149,7 +163,7 @@ class ParticipationMod:
         }
         plain = type(app)
         if getattr(plain, ANSWERS, False):
-            raise InputError("this app answers the market already; call `answer` once.")
+            raise InputError("this app already answers the market; call `answer` only once.")
         train = self._guarded(lambda m, c: self._train(m, c, partial(plain.__call__, app)))
 
         def call(own: ClientApp, message: Message, context: Context) -> Message:
@@ -200,17 +214,21 @@ class ParticipationMod:
         signed = signed_of(record, "offer")
         offer, conditions = _own_offer(own, str(record.get("conditions")), signed)
         told = {name[7:]: value for name, value in record.items() if name.startswith("before.")}
-        before = _agreed(own, told) if told else None  # the previous period was opened
+        before = _agreed(own, told) if told else None  # the last run of this client, opened
         with kept_evidence(context, own.receipts) as evidence:
             answered = evidence.commitment_to(signed, own.key.public)
             if before is not None and answered is None:
-                _ensure(evidence, own, before.conditions, before.offer, before.commitment)
-                evidence.note_opened(before.offer, before.opening)
+                _note(evidence, own, told, before)
+            for name in record:
+                if name.startswith("ended."):
+                    evidence.note_ended(signed_of(record, name), conditions.ledger, signed.key)
             if conditions.expires <= now:
                 raise RefusedError("this offer has expired.")
             if answered is None:
                 evidence.require_free(offer, conditions, now)
-                level = _level(own, offer, conditions)
+                evidence.require_receipts(conditions.follows)
+                _require_cap(offer, evidence.state["norms"])
+                level = chosen_within(own, offer, conditions)
                 answered = answer(
                     own.key, signed, level, samples=own.samples, grad_norm=own.grad_norm
                 )
@@ -253,15 +271,24 @@ class ParticipationMod:
                     client=own.name, samples=own.samples, returns=self._returns
                 )
             return reply
-        base = hash_of_record(the_arrays(message.content))
-        run, round_ = self._called(own, message, context, base)
+        old = the_arrays(message.content)
+        base, before = hash_of_record(old), arrays_of(old)
+        agreed, round_ = self._called(own, message, context, base)
         reply = self._trained(message, context, call_next)
-        if not reply.has_error():
-            sent = hash_of_record(the_arrays(reply.content), update=self._returns == "update")
-            signed = own.key.sign(Update(run, own.name, round_, sent, base))
-            reply.content[MARKET] = market_record(
-                returns=self._returns, **signed_fields("update", signed)
-            )
+        if reply.has_error():
+            return reply
+        update, new = self._returns == "update", the_arrays(reply.content)
+        norm, cap = _norm(before, arrays_of(new), agreed.conditions, update), agreed.cap
+        with kept_evidence(context, own.receipts) as evidence:
+            if norm > cap:
+                evidence.note_norm(norm)
+                return _reply(message, norm=norm)
+            sent = hash_of_record(new, update=update)
+            signed = own.key.sign(Update(agreed.conditions.run, own.name, round_, sent, base))
+            evidence.note_sent(signed, norm, time.time(), _cost_of_update(own, agreed))
+        reply.content[MARKET] = market_record(
+            returns=self._returns, **signed_fields("update", signed)
+        )
         return reply
 
     @staticmethod
@@ -278,18 +305,27 @@ class ParticipationMod:
 
     def _called(
         self, own: Client, message: Message, context: Context, base: str
-    ) -> tuple[str, int]:
-        """Return the run and the round of a call, if it follows from what this client signed."""
+    ) -> tuple[_Agreed, int]:
+        """Return what was agreed and the round of a call, if it follows from what was signed."""
         record = market_fields(message.content)
-        agreed, round_ = _agreed(own, record), record.get("round")
-        if type(round_) is not int or not 0 <= round_ < agreed.conditions.rounds:
-            raise RefusedError("there is no such round.")
-        if not agreed.coins.heads(round_):
-            raise RefusedError(f"the coin of round {round_ + 1} shows tails.")
+        agreed, signed = _agreed(own, record), signed_of(record, "call")
+        server = agreed.offer.key
+        call: Call = signed.open(Call, server)
+        if call.client != own.name:
+            raise RefusedError("it calls another client.")
+        if not agreed.coins.heads(call.round):
+            raise RefusedError(f"the coin of round {call.round + 1} shows tails.")
+        now = time.time()
         with kept_evidence(context, own.receipts) as evidence:
-            _note(evidence, own, record, agreed)
-            evidence.note_asked(agreed.conditions, round_, base)
-        return agreed.conditions.run, round_
+            head = _note(evidence, own, record, agreed)
+            lost = sum(amount for _, amount in evidence.spent_since(now - DAY))
+            if lost + _cost_of_update(own, agreed) > own.largest_loss:
+                raise RefusedError(
+                    f"it declines: the last day has cost it {lost:.6g} more than it was paid; at "
+                    f"most it loses {own.largest_loss:.6g}."
+                )
+            round_ = evidence.note_asked(agreed.conditions, signed, head, server, base)
+        return agreed, round_
 
 
 @dataclass(frozen=True)
@@ -301,6 +337,7 @@ class _Agreed:
     commitment: Signed
     opening: Signed
     coins: Coins
+    cap: float
 
 
 def _agreed(own: Client, record: dict[str, Any]) -> _Agreed:
@@ -325,22 +362,25 @@ def _read_agreed(
     if (opened.ledger, opened.run) != (conditions.ledger, conditions.run):
         raise RefusedError("it says that another run was opened.")
     mine = own_secret(own.key.private, signed.hash)
-    coins = Coins(coin_key(secret, mine, bytes.fromhex(opened.mixed)), commitment.level)
-    return _Agreed(conditions, signed, committed, opening, coins)
+    key = coin_key(secret, mine, bytes.fromhex(opened.mixed))
+    coins = Coins(coin_phase(key, commitment.level, offer.position), commitment.level)
+    return _Agreed(conditions, signed, committed, opening, coins, float(offer.norm_cap or "inf"))
 
 
-def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agreed) -> None:
-    """Keep what a message proves; refuse it if it contradicts what was known before."""
+def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agreed) -> int:
+    """Keep what a message proves, and return its head's number; refuse what contradicts it."""
     server, ledger = agreed.offer.key, agreed.conditions.ledger
     _ensure(evidence, own, agreed.conditions, agreed.offer, agreed.commitment)
-    evidence.note_opened(agreed.offer, agreed.opening)
+    mix = record.get("mix")
+    evidence.note_opened(agreed.offer, agreed.opening, None if mix is None else str(mix))
     if "receipt" in record:
         signed = signed_of(record, "receipt")
         receipt: Receipt = signed.open(Receipt, server)
         if (receipt.ledger, receipt.client) != (ledger, own.name):
             raise RefusedError("it has a receipt for another client or ledger.")
-        evidence.note_receipt(signed, ledger, receipt.run)
-    evidence.note_head(signed_of(record, "head"), ledger, server)
+        evidence.note_receipt(signed, ledger, receipt.run, time.time())
+    head, after, links = signed_of(record, "head"), record.get("after"), record.get("links")
+    return evidence.note_head(head, ledger, server, after, links)
 
 
 def _own_offer(own: Client, text: str, signed: Signed) -> tuple[Offer, Conditions]:
@@ -372,30 +412,36 @@ def _own_commitment(own: Client, signed: Signed, offer: Signed) -> Commitment:
     return commitment
 
 
-def _level(own: Client, offer: Offer, conditions: Conditions) -> int:
-    """Return the level that suits a client best; refuse an offer at a loss."""
-    if own.rounds not in (None, conditions.run_rounds):
+def _require_cap(offer: Offer, norms: list[float]) -> None:
+    """Refuse a cap that the last updates would have exceeded more than twofold.
+
+    A cap that is too low for a client grows by that factor from period to period.
+    """
+    if norms and offer.norm_cap and float(offer.norm_cap) < min(norms) / SLACK:
         raise RefusedError(
-            f"it declines: its cost is for {own.rounds} rounds, the run has "
-            f"{conditions.run_rounds}."
+            f"it declines: updates are accepted up to a norm of {offer.norm_cap}; its last ones "
+            f"had at least {min(norms):.6g}, and would be refused, unpaid."
         )
-    level = chosen_level(
-        offer, conditions, cost=own.cost, value=own.value, cost_exponent=own.cost_exponent
-    )
-    # What will be posted, in whole micro-units: floats of large prices could hide a charge.
-    chosen, paid = level / LEVEL_ONE, offer.pays.payment(level)
-    share = conditions.rounds / conditions.run_rounds
-    if -paid > own.most_payment * MICRO * share + 0.5:
-        raise RefusedError(
-            f"it declines: it would pay {-paid / MICRO / share:.6f} for the whole run; at most it "
-            f"pays {own.most_payment:.6f}."
-        )
-    profit = paid / MICRO - own.cost * share * chosen**own.cost_exponent
-    if not own.value * float(offer.impact) and profit < -1 / MICRO:
-        raise RefusedError(
-            f"it declines: at the least level of {chosen:.4f} the offer costs it more than it pays."
-        )
-    return level
+
+
+def _norm(before: Arrays, after: Arrays, conditions: Conditions, update: bool) -> float:
+    """Return the norm of an update, of the model's parameters; 1 for a model of bytes."""
+    schema = conditions.schema
+    if ANY in schema["shapes"]:
+        return 1.0
+    squares = 0.0
+    for old, new, is_buffer in zip(before, after, schema["buffers"], strict=True):
+        if not is_buffer and old.shape == new.shape:
+            change = np.asarray(new, np.float64) - (0.0 if update else np.asarray(old, np.float64))
+            squares += float(np.vdot(change, change))
+    return math.sqrt(squares)
+
+
+def _cost_of_update(own: Client, agreed: _Agreed) -> float:
+    """Return what an update costs a client: c q^(τ − 1), of all rounds of the run."""
+    level = agreed.coins.level / LEVEL_ONE
+    cost: float = own.cost * level ** (own.cost_exponent - 1)
+    return cost / agreed.conditions.run_rounds
 
 
 def _noted(own: Client, conditions: Conditions) -> Signed:
@@ -423,5 +469,5 @@ def _tell(own: Client, offer: Offer, conditions: Conditions, level: int, context
     context.state[MARKET] = market_record(**known | {f"terms of {conditions.run}": told})
 
 
-def _reply(message: Message, **fields: bytes | list[bytes]) -> Message:
+def _reply(message: Message, **fields: bytes | float | list[bytes]) -> Message:
     return Message(RecordDict({MARKET: market_record(**fields)}), reply_to=message)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from flwr.app import RecordDict
 
 from fedprice.errors import InputError
+from fedprice.flower.receipts import Receipts
 from fedprice.flower.wire import MARKET, market_fields, market_record, signed_fields, signed_of
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import NO_ANSWER
 from fedprice.market.messages import RefusedError
 from fedprice.market.money import money
-from fedprice.market.offers import Commitment, Offer, Proposal, norm_text
+from fedprice.market.offers import Commitment, Ending, Offer, Proposal, norm_text
 from fedprice.market.run import fund_run
+from fedprice.market.terms import one_more
 from fedprice.market.updates import norm_cap
 from fedprice.verify import MOST_ATTEMPTS
 
@@ -92,8 +94,10 @@ class Deals:
         Maps names of clients to conditions, proposals, and how to make offers in turn, if they are
         made so; the proposals are then in the order of the turns.
     held
-        Maps tariffs and least levels to the most that the period may cost with them, in
+        Maps tariffs and least levels to the most that clients may be promised with them, in
         micro-units.
+    rounds
+        Rounds of the period: one update more than promised of each client may have to be paid.
     lifetime
         Seconds for which offers are valid.
     fund
@@ -111,12 +115,14 @@ class Deals:
         *,
         propose: Propose,
         held: Callable[[Offered], int],
+        rounds: int,
         lifetime: float,
         fund: bool,
         sequential: bool = False,
     ) -> None:
         self._grid, self._exchange, self._presence = grid, exchange, presence
-        self._bargain, self._propose, self._held = bargain, propose, held
+        self._bargain, self._propose, self._promised = bargain, propose, held
+        self._rounds = rounds
         self._wait, self._fund, self._sequential = lifetime / 2, fund, sequential
         self._left_out: set[str] = set()
 
@@ -149,7 +155,7 @@ class Deals:
             if bargain.wants:
                 self._take_commitments(self._wait)
             if begun and not bargain.terms:
-                begun, why = False, "nobody is there any more who was made an offer"
+                begun, why = False, "none of the clients with an offer is still connected"
                 continue
             bargain.close()
             why = self._shortfall()
@@ -157,7 +163,7 @@ class Deals:
                 why = self._take_secrets()
             if not why:
                 break
-        budget = self._budget()
+        budget = self._held(self._offered(bargain.terms))
         if self._fund:
             fund_run(bargain, budget)
         return bargain.open(budget, beacon() if beacon is not None else "")
@@ -194,7 +200,7 @@ class Deals:
         A client that does not answer within its share of the time costs nothing. After a restart,
         clients that were asked before are asked again with the same offers, and then the others.
         """
-        bargain, left = self._bargain, self._held([])
+        bargain, left = self._bargain, self._promised([])
         begins, until = bool(why) or not bargain.attempt, time.monotonic() + self._wait
         asked = set() if begins else set(bargain.offers)
         waiting = [(turn, client) for turn, client in enumerate(proposals) if client not in asked]
@@ -230,9 +236,9 @@ class Deals:
                 "fedprice ledger open URL --deposit AMOUNT --reference TEXT"
             )
 
-    def _budget(self) -> int:
-        """Return what the period may cost with the clients that committed, in micro-units."""
-        return self._held(self._offered(self._bargain.terms))
+    def _held(self, offered: Offered) -> int:
+        """Return what the period may cost with these tariffs and least levels, in micro-units."""
+        return self._promised(offered) + one_more(offered, self._rounds)
 
     def _offered(self, clients: Iterable[str]) -> Offered:
         """Return the tariffs and least levels that clients were offered."""
@@ -242,10 +248,30 @@ class Deals:
 
     @cached_property
     def _before(self) -> dict[str, dict[str, Any]]:
-        """The messages that tell each client of the previous period that it was opened."""
-        bargain = self._bargain
-        follows = bargain.conditions.follows if bargain.conditions else ""
-        return opened_fields(Agreement.load(bargain.ledger, follows), bargain) if follows else {}
+        """What each client is told of its last run, and of offers to it that came to nothing."""
+        ledger, key = self._bargain.ledger, self._bargain.key
+        last: dict[str, str] = {}
+        told: dict[str, dict[str, Any]] = {}
+        for name, run in ledger.books.runs.items():
+            if run.signed and run.clients:
+                last |= dict.fromkeys(run.clients, name)
+            elif run.signed:
+                ending = signed_fields(f"ended.{name}", key.sign(Ending(ledger.identity, name)))
+                for client in run.dropped:
+                    told.setdefault(client, {}).update(ending)
+        agreements = {name: Agreement.load(ledger, name) for name in {*last.values()}}
+        proofs = {
+            name: Receipts(ledger, key, agreement)
+            for name, agreement in agreements.items()
+            if agreement.conditions.server == key.public.hex()
+        }
+        for client, name in last.items():
+            same = ledger.books.key_of(f"client:{client}") == ledger.run(name).clients[client].key
+            if same and name in proofs:  # whoever changed its key since cannot check the old one
+                fields = proofs[name].fields(client, proofs[name].head())
+                own = {f"before.{field}": value for field, value in fields.items()}
+                told[client] = told.get(client, {}) | own
+        return told
 
     def _take_commitments(self, within: float) -> list[int]:
         """Ask clients that have not answered yet; return the levels of those that commit."""
@@ -318,7 +344,8 @@ class Deals:
             for client, own in terms.items()
             if not self._fund and bargain.ledger.balance(f"client:{client}") < -own.payment
         }
-        missing = sum(own.payment for own in terms.values()) - self._budget()
+        promised = sum(own.payment for own in terms.values())
+        missing = promised - self._promised(self._offered(terms))
         if missing <= 0 and not poor:
             return ""
         unwilling = poor | (set(bargain.unwilling_payers()) if missing > 0 else set())
@@ -328,24 +355,6 @@ class Deals:
             if unwilling
             else f"{money(missing)} more than the budget is needed"
         )
-
-
-def opened_fields(agreement: Agreement, bargain: Bargain) -> dict[str, dict[str, Any]]:
-    """Return the messages that tell each client of a period that it was opened."""
-    opening = signed_fields("opening", agreement.opening(bargain.key))
-    return {
-        client: {
-            f"before.{name}": value
-            for name, value in {
-                "conditions": agreement.conditions.text,
-                **signed_fields("offer", deal.offer),
-                **signed_fields("commitment", deal.commitment),
-                "secret": deal.secret,
-                **opening,
-            }.items()
-        }
-        for client, deal in agreement.deals.items()
-    }
 
 
 def _sound(reply: Message) -> dict[str, Any]:

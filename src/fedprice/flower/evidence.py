@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from flwr.app import ConfigRecord
 
 from fedprice.errors import InputError
+from fedprice.flower.receipts import LINKS
 from fedprice.flower.wire import MARKET, market_fields, market_record
+from fedprice.market.agreement import Mix
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.messages import (
     RefusedError,
@@ -26,8 +28,9 @@ from fedprice.market.messages import (
     require_hash,
     require_number,
 )
-from fedprice.market.offers import Opening
-from fedprice.verify import MOST_ATTEMPTS
+from fedprice.market.money import MICRO
+from fedprice.market.offers import Call, Ending, Opening
+from fedprice.verify import MOST_ATTEMPTS, chained_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,8 +42,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Evidence", "Head", "kept_evidence"]
 
-REVEALED_FOR = 86_400.0  # seconds for which an offer stays open after its secret was revealed
+DAY = 86_400.0  # seconds
+REVEALED_FOR = DAY  # for which an offer stays open after its secret was revealed
 HEADS = 64  # per ledger, compared with new ones; the file has all
+NORMS = 8  # of the last updates, compared with the caps of offers
+UNRECEIPTED = 3  # runs that a server may leave without their last receipt
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,8 @@ class Evidence:
 
     def __init__(self, state: dict[str, Any], file: BinaryIO | None) -> None:
         self.state: dict[str, Any] = {
-            "read": 0, "offers": {}, "heads": {}, "receipts": {}, "asked": {}, "odd": "",
+            "read": 0, "offers": {}, "heads": {}, "receipts": {}, "asked": {}, "sent": {},
+            "odd": "", "ended": [], "faults": {}, "norms": [], "spent": [], "paid": {},
         } | state  # fmt: skip
         self._file = file
         self._conditions: dict[str, dict[str, Any]] = {}
@@ -149,8 +156,23 @@ class Evidence:
             for own in offers.values():
                 if (own["ledger"], own["run"]) == (message["ledger"], message["run"]):
                     own["mixed"] = own["mixed"] or message["mixed"]
+        elif kind == "Ending":
+            ended = f"{message['ledger']} {message['run']}"
+            self.state["ended"] = [*self.state["ended"][-HEADS:], ended]
+            for known, own in list(offers.items()):
+                if f"{own['ledger']} {own['run']}" == ended and not own["mixed"]:
+                    del offers[known]  # no coins were used
+        elif kind == "Update":
+            self.state["sent"][message["run"]] = [message["round"], message["arrays"]]
+            for own in offers.values():  # after a restart, its calls are known by what it sent
+                key = f"{own['ledger']} {own['run']}"
+                asked = self.state["asked"].get(key, [-1])
+                if own["run"] == message["run"] and asked[0] < message["round"]:
+                    self.state["asked"][key] = [message["round"], message["base"], 0]
         elif kind == "Receipt":
             self.state["receipts"][f"{message['ledger']} {message['run']}"] = signed.hash
+            if self.state["sent"].get(message["run"]) == [message["round"], message["update"]]:
+                del self.state["sent"][message["run"]]
         elif kind == "Head":
             heads = self.state["heads"].setdefault(message["ledger"], {})
             heads.setdefault(str(message["number"]), message["hash"])
@@ -182,6 +204,11 @@ class Evidence:
                 if own["attempt"] >= MOST_ATTEMPTS:
                     raise RefusedError(f"a run takes at most {MOST_ATTEMPTS} sets of offers.")
                 continue
+            run = f"{own['ledger']} {own['run']}"
+            is_idle = own["mixed"] and run not in self.state["asked"] and "idle" not in own
+            if is_idle and own["run"] != conditions.follows:
+                own["idle"] = True
+                self.fault("runs opened and not played")
             # A server with the secret knows the coins: it must not just wait for the offer to
             # expire.
             until = own["expires"] + (REVEALED_FOR if own["roster"] else 0)
@@ -193,59 +220,184 @@ class Evidence:
                     f"an offer of the same server for run {own['run']!r:.60} is still open."
                 )
 
+    def fault(self, what: str) -> None:
+        """Count something that the server did and should not have done."""
+        self.state["faults"][what] = self.state["faults"].get(what, 0) + 1
+
+    def require_receipts(self, run: str) -> None:
+        """Refuse to work for a server that owes receipts: for the run, or for several others."""
+        if run in self.state["sent"]:
+            self.fault("updates without a receipt")
+            round_, update = self.state["sent"][run]
+            raise RefusedError(
+                f"there is no receipt yet for its update of round {round_ + 1} of run {run!r:.60}, "
+                f"{update:.12}; it sends no other one before."
+            )
+        if len(self.state["sent"]) >= UNRECEIPTED:
+            raise RefusedError(
+                f"{len(self.state['sent'])} updates of other runs never got a receipt."
+            )
+
+    def note_ended(self, signed: Signed, ledger: str, server: bytes) -> None:
+        """Keep the server's word that offers came to nothing: they bind this client no more."""
+        ending: Ending = signed.open(Ending, server)
+        if ending.ledger == ledger and f"{ledger} {ending.run}" not in self.state["ended"]:
+            self.keep(signed)
+
     def require_roster(self, offer: Signed, commitments: str) -> None:
         """Refuse a second roster for the same offer."""
         if self.state["offers"][offer.hash]["roster"] not in ("", commitments):
             raise RefusedError("the secret was revealed for another set of commitments.")
 
-    def note_opened(self, offer: Signed, opening: Signed) -> None:
-        """Keep the server's message about a run's coins; refuse another one for the same run."""
-        known = self.state["offers"][offer.hash]["mixed"]
-        mixed = opening.open(Opening, offer.key).mixed
+    def note_opened(self, offer: Signed, opening: Signed, mix: str | None) -> None:
+        """Keep the server's message about a run's coins; refuse another one for the same run.
+
+        Parameters
+        ----------
+        offer, opening
+            What was committed to, and the message.
+        mix
+            What the coins are mixed from, as `Mix.text`: whoever chose something else, or chose
+            after secrets were revealed, could choose coins. Needed once per run.
+        """
+        own = self.state["offers"][offer.hash]
+        known, opened = own["mixed"], opening.open(Opening, offer.key)
+        mixed = opened.mixed
+        if f"{opened.ledger} {opened.run}" in self.state["ended"]:
+            raise RefusedError("the server signed that the offers of this run came to nothing.")
+        if not known and mix is None:
+            raise RefusedError("it lacks the secrets that the coins of the run were mixed from.")
+        if not known and mix is not None:
+            found = Mix.read(mix)
+            if own["hash"] not in found.commitments.values():
+                raise RefusedError("the coins of this run were mixed without this client.")
+            if found.roster != (own["roster"] or found.roster) or found.value.hex() != mixed:
+                raise RefusedError("the coins of this run were not mixed from these secrets.")
         if known != mixed and self.state["odd"] != opening.hash:
             self.keep(opening)
         if known not in ("", mixed):
             self.state["odd"] = opening.hash  # both are signed: together they prove it
             raise RefusedError("the coins of this run were mixed with something else before.")
 
-    def note_head(self, signed: Signed, ledger: str, server: bytes) -> None:
-        """Keep a head of a ledger; refuse one that contradicts another.
+    def note_head(
+        self, signed: Signed, ledger: str, server: bytes, after: Any = 0, links: Any = ""
+    ) -> int:
+        """Keep a head of a ledger, and return its number; refuse one that contradicts another.
 
         An older one does not contradict: several runs of a ledger may call a client at the same
-        time.
+        time. A newer one must follow from one that is known, by the digests of the entries between.
+
+        Parameters
+        ----------
+        signed, ledger, server
+            The head, and whose it should be.
+        after, links
+            The number of an entry, and the digests of those that follow up to the head.
         """
         head: Head = signed.open(Head, server)
         if head.ledger != ledger:
             raise RefusedError("it has the head of another ledger.")
         known = self.state["heads"].get(ledger, {}).get(str(head.number))
         if known is None:
+            self._require_link(head, after, links)
             self.keep(signed)
         elif known != head.hash:
             if self.state["odd"] != signed.hash:
                 self.keep(signed)  # both are signed: together they prove it
                 self.state["odd"] = signed.hash
             raise RefusedError(
-                f"the ledger was written anew: its entry {head.number} was {known}, and is "
+                f"the ledger was rewritten: its entry {head.number} was {known}, and is "
                 f"{head.hash}."
             )
+        return head.number
 
-    def note_asked(self, conditions: Conditions, round_: int, base: str) -> None:
-        """Note the model that a round starts from; refuse another model in the same round.
+    def _require_link(self, head: Head, after: Any, links: Any) -> None:
+        """Refuse a head that does not follow from the newest one before it that is known."""
+        heads = self.state["heads"].get(head.ledger, {})
+        before = max((int(n) for n in heads if int(n) < head.number), default=None)
+        if before is None:
+            return
+        known = type(after) is int and type(links) is str
+        if known and after > before and len(links) >= 64 * LINKS:
+            self.fault("heads too far apart to be linked")
+            return
+        if not known or after > before:
+            raise RefusedError(f"nothing shows that the ledger's head follows from entry {before}.")
+        digests = [links[at : at + 64] for at in range(64 * (before - after), len(links), 64)]
+        found = heads[str(before)]
+        for number, digest in enumerate(digests, start=before + 1):
+            found = chained_hash(found, number, digest)
+        if (before + len(digests), found) != (head.number, head.hash):
+            self.fault("heads that do not follow")
+            raise RefusedError(f"the ledger's head does not follow from its entry {before}.")
 
-        Otherwise a server could ask twice, and use the answer that it prefers.
+    def note_asked(
+        self, conditions: Conditions, signed: Signed, head: int, server: bytes, base: str
+    ) -> int:
+        """Keep a call, and return its round; refuse one that is out of order.
+
+        A server that asked twice for a round could use the answer that it prefers, and one whose
+        ledger does not grow between calls does not record what it got.
+
+        Parameters
+        ----------
+        conditions
+            Of the run.
+        signed
+            The call.
+        head
+            The number of the ledger's head that came with it.
+        server, base
+            The server's key, and the hash of the model that came with the call.
         """
+        call: Call = signed.open(Call, server)
+        if (call.ledger, call.run) != (conditions.ledger, conditions.run):
+            raise RefusedError("it has the call of another run.")
+        if (call.model, call.number) != (base, head):
+            raise RefusedError("its call names another model or head than it has.")
+        if call.round >= conditions.rounds:
+            raise RefusedError("there is no such round.")
         run = f"{conditions.ledger} {conditions.run}"
-        last, known = self.state["asked"].get(run, [0, base])
-        if round_ < last:
-            raise RefusedError(f"round {round_ + 1} is over; round {last + 1} was asked for.")
-        if round_ == last and known != base:
-            raise RefusedError(f"round {round_ + 1} was asked for with another model before.")
-        self.state["asked"][run] = [round_, base]
+        last, known, before = self.state["asked"].get(run, [-1, base, 0])
+        if call.round == last and known == base:
+            return call.round  # again: the answer was lost on the way
+        self.keep(signed)
+        if call.round <= last:
+            self.fault("calls out of order")
+            raise RefusedError(
+                f"round {call.round + 1} was asked for after round {last + 1}, or twice with "
+                "different models: calls are out of order."
+            )
+        if head <= before:
+            self.fault("heads that did not grow")
+            raise RefusedError(f"the ledger has not grown since round {last + 1}, at entry {head}.")
+        self.require_receipts(conditions.run)
+        self.state["asked"][run] = [call.round, base, head]
+        return call.round
 
-    def note_receipt(self, signed: Signed, ledger: str, run: str) -> None:
+    def note_sent(self, signed: Signed, norm: float, now: float, cost: float) -> None:
+        """Keep what was sent, and remember its norm and what it cost."""
+        self.keep(signed)
+        self.note_norm(norm)
+        self.state["spent"] = [*self.spent_since(now - DAY), [now, cost]]
+
+    def note_norm(self, norm: float) -> None:
+        """Remember the norm of an update, sent or not."""
+        self.state["norms"] = [*self.state["norms"][1 - NORMS :], norm]
+
+    def spent_since(self, since: float) -> list[list[float]]:
+        """Return when and how much was spent since, and what receipts brought back."""
+        return [own for own in self.state["spent"] if own[0] >= since]
+
+    def note_receipt(self, signed: Signed, ledger: str, run: str, now: float) -> None:
         """Keep a receipt, unless it repeats the last one."""
-        if self.state["receipts"].get(f"{ledger} {run}") != signed.hash:
+        key = f"{ledger} {run}"
+        if self.state["receipts"].get(key) != signed.hash:
             self.keep(signed)
+            paid = json.loads(signed.content)["paid"]
+            more = paid - self.state["paid"].get(key, 0)
+            self.state["paid"][key] = paid
+            self.state["spent"].append([now, -more / MICRO])
 
 
 @contextmanager

@@ -77,7 +77,9 @@ def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Co
                 raise
             # The server gets no details, since they may contain a cost.
             _log.error("this node cannot take part: %s", error)
-            raise InputError("its configuration is wrong; the log of its node says how.") from error
+            raise InputError(
+                "its configuration is wrong; the log of its node has the details."
+            ) from error
         return Client(**own, samples=_counted(samples, context))
 
     return client
@@ -107,7 +109,7 @@ def server_here(context: Context, **changes: Any) -> dict[str, Any]:
             found["keys"] = read_public_keys(Path(folder))
         else:
             _log.warning(
-                "a simulation: anybody can compute its keys, and its money comes from nowhere; for "
+                "a simulation: anybody can compute its keys, and it uses play money; for "
                 "any other run, name a directory of keys in the app's setting `keys`"
             )
             found |= {"key": simulation_key("server"), "fund": True}
@@ -127,8 +129,7 @@ def _registered(folder: Path) -> dict[str, Any]:
         )
         wanted = f"key of client {own['name']!r}" if "name" in own else "key client-NAME.key"
         raise InputError(f"{folder} must hold one {wanted}; it holds {len(keys)}: {cure}")
-    if "receipts" in own:
-        own["receipts"] = folder / own["receipts"]
+    own["receipts"] = folder / own.get("receipts", f"{keys[0].stem}.receipts")
     return own | {
         "name": _name_of(keys[0]),
         "key": read_key(keys[0]),
@@ -153,7 +154,9 @@ _FIELDS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cost": (_is_number(0, MOST, above=True), f"a number above 0, at most {MOST:g}"),
     "value": (_is_number(0, MOST), f"a number from 0 to {MOST:g}"),
     "cost_exponent": (_is_number(1, 100, above=True), "a number above 1, at most 100"),
-    "most_payment": (_is_number(0, math.inf), "a number, at least 0"),
+    "least_profit": (_is_number(-math.inf, MOST), f"a number, at most {MOST:g}"),
+    "largest_level": (_is_number(0, 1, above=True), "a number above 0, at most 1"),
+    "largest_loss": (_is_number(0, math.inf), "a number, at least 0"),
     "rounds": (lambda given: type(given) is int and given > 0, "a whole number above 0"),
     "reveals": (lambda given: type(given) is bool, "true or false"),
     "name": (lambda given: type(given) is str and given != "", "text in quotes"),
@@ -202,7 +205,7 @@ def _simulated(context: Context) -> dict[str, Any]:
         cost, value = made_up_cost(n, seed, float(mean)), 0.0
         if n == 0 and COUNTED not in context.state:  # log it only once
             _log.warning(
-                "the clients' costs are made up: exponential with a mean of %g for joining every "
+                "the clients' costs are invented: exponential with a mean of %g for joining every "
                 "round (setting `mean-cost`); the setting `clients-file` takes them from a table",
                 mean,
             )
@@ -211,7 +214,7 @@ def _simulated(context: Context) -> dict[str, Any]:
         "key": simulation_key(f"client {name}"),
         "cost": cost,
         "value": value,
-        "most_payment": math.inf,  # the money is invented, too
+        "least_profit": -math.inf,  # the money is invented, too
         "reveals": True,
     }
 

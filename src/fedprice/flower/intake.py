@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.app import MetricRecord, RecordDict
+from flwr.app import ArrayRecord, RecordDict
 from flwr.app.message import make_message
 
 from fedprice.arrays import in_parts
@@ -42,6 +42,7 @@ __all__ = ["Intake", "without_arrays"]
 
 _log = logging.getLogger("flwr")
 
+CHUNK = 1 << 16  # numbers that are looked at at once: usually the first ones have changed
 VARIANCES = ("running_var", "moving_variance")  # as PyTorch and Keras call them
 
 
@@ -90,18 +91,28 @@ class Intake:
         try:
             _require_reply(reply, client)
             fields = market_fields(reply.content)
+            cap = self._market.agreement.caps.get(client, math.inf)
+            if type(norm := fields.get("norm")) is float and norm > cap:
+                # Counted as refused for its norm, so that a cap that is too low grows.
+                reason = f"its norm {norm:.4g} is above the cap of {cap:.4g}: it did not send it."
+                self._market.refuse(client, reason, norm=cap)
+                return None
             signed = signed_of(fields, "update")
             record, is_update = the_arrays(reply.content), fields.get("returns") == "update"
             arrays = named_arrays(record, self._names)
             digest = hash_of_record(record, update=is_update)
             if self._is_bytes and is_update:
-                raise RefusedError("a model of bytes has no difference; return the model itself.")
+                raise RefusedError(
+                    "a model of bytes cannot be subtracted; return the model itself."
+                )
             buffers = None
             if self._is_bytes or [array.shape for array in arrays] == list(self._layout.shapes):
                 if self._strategy is not None:
                     self._strategy.require_fit(self.with_weights(reply, model).content)
                 if not self._is_bytes:
                     buffers = self._read(arrays, None if is_update else model)
+                    if [array.dtype for array in arrays] == list(self._layout.dtypes):
+                        self._require_change(model)
                     self._require_small(client, arrays)
                     self._require_variances(arrays)
             else:
@@ -138,6 +149,18 @@ class Intake:
         ):
             _subtract(own.reshape(-1), None if start is None else start.reshape(-1), part)
         return layout.flat_buffers(arrays)[None] if layout.buffer_size else None
+
+    def _require_change(self, model: Arrays) -> None:
+        """Refuse an update that leaves the model as it was, in the model's own type."""
+        parts = zip(self._layout.split(self._row[0]), self._layout.parameters(model), strict=True)
+        for part, old in parts:
+            flat = old.reshape(-1)
+            for at in range(0, flat.size, CHUNK):
+                before, change = flat[at : at + CHUNK], part[at : at + CHUNK]
+                with np.errstate(over="ignore", invalid="ignore"):
+                    if ((before + change).astype(before.dtype) != before).any():
+                        return
+        raise RefusedError("it changes nothing in the numbers of the model.")
 
     def _require_variances(self, arrays: Arrays) -> None:
         """Refuse running variances below 0: a model that is evaluated with them gives NaN."""
@@ -181,11 +204,11 @@ def _subtract(new: npt.NDArray[Any], old: npt.NDArray[Any] | None, out: npt.NDAr
 
 
 def without_arrays(reply: Message) -> Message:
-    """Return a reply with nothing but its metrics."""
+    """Return a reply with all but its arrays."""
     content = RecordDict()
-    # Not `metric_records`, whose reference cycle would keep the arrays in memory.
+    # Not `array_records`, whose reference cycle would keep the arrays in memory.
     for name, record in reply.content.items():
-        if isinstance(record, MetricRecord):
+        if not isinstance(record, ArrayRecord):
             content[name] = record
     return make_message(metadata=reply.metadata, content=content)
 

@@ -13,6 +13,7 @@ from fedprice.errors import InputError, nearest
 from fedprice.flower.pricing import Impact, PostedPrice, Priced, Turns
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units, price_units
 from fedprice.market.tariffs import Tariff, whole_tariffs
+from fedprice.market.terms import one_round
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,16 +110,16 @@ class PostedTariffs:
         if self.form not in FORMS:
             raise InputError(f"`form` cannot be {self.form!r}. {nearest(self.form, FORMS)}")
         if self.blocks is not None and self.form != "blocks":
-            raise InputError(f"`blocks` goes with form 'blocks'; got form {self.form!r}.")
+            raise InputError(f"`blocks` requires form 'blocks'; got form {self.form!r}.")
         if self.learn not in ("others", "own", None):
             raise InputError(f"`learn` must be 'others', 'own' or None; got {self.learn!r}.")
         if (self.sequential or self.risk is not None) and self.form != "price":
             raise InputError(
-                f"`sequential` and `risk` go with form 'price'; got form {self.form!r}."
+                f"`sequential` and `risk` require form 'price'; got form {self.form!r}."
             )
         if self.sequential and self.risk is not None:
             raise InputError(
-                "give either `sequential` or `risk`, one of the two: posting in turn has no risk."
+                "`sequential` cannot be combined with `risk`: it never exceeds the budget."
             )
         self._check_known()
 
@@ -131,14 +132,14 @@ class PostedTariffs:
                 "declared its own would gain by a lie. Or use form 'blocks' or 'tariff'."
             )
         if self.values is not None and not menu:
-            raise InputError(f"`values` goes with form 'menu'; got form {self.form!r}.")
+            raise InputError(f"`values` requires form 'menu'; got form {self.form!r}.")
         if by_class and not self.classes:
             raise InputError(
                 "these beliefs need `classes`, the clients' classes by their names: a client that "
                 "declared its own would choose the one that pays best."
             )
         if self.classes is not None and not by_class:
-            raise InputError("`classes` goes with beliefs by class; leave it out.")
+            raise InputError("`classes` requires beliefs by class; leave it out.")
         for known, column in ((self.values, "value"), (self.classes, "classes")):
             if known is not None:
                 given: dict[str, Any] = {column: list(known.values())}
@@ -175,7 +176,8 @@ class PostedTariffs:
             beliefs = self.beliefs if seen is None else seen.beliefs(own=self.learn == "own")
             # Other forms have no lottery.
             posted = post(clients, beliefs, **how, lottery=self.form != "price")
-        floors = [max(level_units(float(q)), 1) for q in clients.level_min]
+        least = one_round(period.run_rounds)
+        floors = [max(level_units(float(q)), least) for q in clients.level_min]
         tariffs = whole_tariffs(posted.tariffs, share)
         for name, own, floor in zip(names, tariffs, floors, strict=True):
             if floor > own.cap:  # a menu ends at the level of its cheapest type

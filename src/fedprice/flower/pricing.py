@@ -23,7 +23,7 @@ from fedprice.market.money import (
     whole_payments,
 )
 from fedprice.market.tariffs import Tariff
-from fedprice.market.terms import budgeted_tariffs, largest_weight, least_levels
+from fedprice.market.terms import budgeted_tariffs, largest_weight, least_levels, one_round
 from fedprice.pricing import Status, solve
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Impact:
     alpha
         The bound's α as measured; or
     calibration
-        a calibration, or the file of one: α for the norms of updates, and these norms by client.
+        a calibration, or the file of one: α and the norms by client, of the kind it prices with.
     """
 
     alpha: float | None = None
@@ -125,8 +125,7 @@ class Impact:
     def __post_init__(self) -> None:
         if (self.alpha is None) == (self.calibration is None):
             raise InputError(
-                "give either `alpha` or `calibration` (a file by `fedprice calibrate`), one of the "
-                "two."
+                "give exactly one of `alpha` and `calibration` (a file by `fedprice calibrate`)."
             )
         if self.alpha is not None:
             Bound(alpha=self.alpha, rounds=1)
@@ -146,23 +145,24 @@ class Impact:
         """Return the bound of a run."""
         found = self._measured
         if found is not None:
-            return Bound(alpha=found.updates.alpha, rounds=rounds)
+            return Bound(alpha=found.alpha, rounds=rounds)
         return Bound(alpha=self.alpha, rounds=rounds)  # type: ignore[arg-type]
 
     def norms(self, profiles: Sequence[Profile], period: Period) -> list[float]:
         """Return the norm of each client, all of one kind.
 
-        With a calibration: those of updates, as measured in earlier periods, or else by the
-        calibration. With α: if no client declares one, those of updates as measured; otherwise
-        the declared ones, replaced by measured ones times the fleet's median of declared over
-        measured: what a client declares does not raise its own price once it was measured. A client
-        that was never measured counts like the median of the others, or as declared if that is
-        less.
+        With a calibration: of the kind that it prices with; norms of updates that were measured in
+        earlier periods replace the calibration's norms of updates. With α: if no client declares
+        one, those of updates as measured; otherwise the declared ones, replaced by measured ones
+        times the fleet's median of declared over measured: what a client declares does not raise
+        its own price once it was measured. A client that was never measured counts like the median
+        of the others, or as declared if that is less.
         """
         known = dict(period.norms)
         found = self._measured
         if found is not None:
-            known = dict(zip(found.ids, found.updates.norm.tolist(), strict=True)) | known
+            pilots = dict(zip(found.ids, found.fit.norm.tolist(), strict=True))
+            known = pilots | known if found.norms == "updates" else pilots
         elif any(profile.grad_norm for profile in profiles):
             silent = [profile.client for profile in profiles if not profile.grad_norm]
             if silent:
@@ -266,7 +266,8 @@ class FullInformation:
         """
         costs, tau = np.array(_costs(profiles)), self.cost_exponent
         budget, share = period.budget(micro_units(self.budget)), period.rounds / period.run_rounds
-        floors = _floors(profiles, self.max_weight)
+        # Lower levels than one round of the run are not offered.
+        floors = np.maximum(_floors(profiles, self.max_weight), 1 / period.run_rounds)
         afford = budget / 1e6 / share if budget > 0 else 0.0
         least = float(tau * (costs * floors**tau).sum())
         if not afford > least:
@@ -280,13 +281,14 @@ class FullInformation:
         if over > afford:  # what the floors cost is not available above them
             part = (afford - least) / (over - least)
             levels = (floors**tau + part * (levels**tau - floors**tau)) ** (1 / tau)
-        caps = [level_units(float(q)) for q in levels]
+        caps = [max(level_units(float(q)), one_round(period.run_rounds)) for q in levels]
         payments = tau * costs * levels**tau * share
         tariffs = [
             Tariff.flat(price_units(payment, cap), cap)
             for payment, cap in zip(whole_payments(payments.tolist(), budget), caps, strict=True)
         ]
-        least_units = [max(level_units(float(q)), 1) for q in floors]
+        least = one_round(period.run_rounds)
+        least_units = [max(level_units(float(q)), least) for q in floors]
         most = min(self.max_weight, float(LEVEL_ONE))  # no a / q can be larger
         return Priced(tariffs, [0.0] * len(profiles), least_units, most)
 
@@ -365,8 +367,8 @@ class PostedPrice:
     def _posted(
         self, profiles: Sequence[Profile], period: Period, level: float, impacts: list[float]
     ) -> Priced:
-        budget = period.budget(micro_units(self.budget))
-        floors = [max(level_units(float(q)), 1) for q in _floors(profiles, self.max_weight)]
+        budget, least = period.budget(micro_units(self.budget)), one_round(period.run_rounds)
+        floors = [max(level_units(float(q)), least) for q in _floors(profiles, self.max_weight)]
         caps = [max(level_units(level), floor) for floor in floors]
         samples = np.array([p.samples for p in profiles], np.float64)
         payments = whole_payments((samples / samples.sum() * (budget / MICRO)).tolist(), budget)

@@ -123,7 +123,7 @@ def reason_of(log: str) -> str:
     >>> reason_of("Traceback …\nfedprice.errors.InputError: too few.\nShutting down\n")
     'InputError: too few.'
     >>> reason_of("")
-    'it said nothing.'
+    'it printed nothing.'
     """
     lines = [line.strip() for line in _COLOUR.sub("", log).splitlines() if line.strip()]
     raised, wraps = list[str](), False
@@ -133,7 +133,7 @@ def reason_of(log: str) -> str:
                 raised.append(found[1])
             wraps = False
         wraps = wraps or line == _WRAPPED
-    return (["it said nothing."] + (raised or lines))[-1]
+    return (["it printed nothing."] + (raised or lines))[-1]
 
 
 def marked(mark: str) -> list[int]:

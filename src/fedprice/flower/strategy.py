@@ -25,16 +25,16 @@ from fedprice.flower.identity import server_here
 from fedprice.flower.intake import Intake, without_arrays
 from fedprice.flower.presence import Presence
 from fedprice.flower.receipts import Receipts
-from fedprice.flower.suitable import require_numbers
+from fedprice.flower.suitable import require_mean, require_numbers, takes_mean
 from fedprice.flower.wire import MARKET, arrays_of, hash_of_record, market_record, to_record
 from fedprice.flower.wrapped import Wrapped
 from fedprice.learning.layout import Layout, buffers_among
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import require_name
 from fedprice.market.participation import market_rounds, state_after
-from fedprice.market.periods import Periods, period_of
+from fedprice.market.periods import Periods, at_their_caps, period_of
 from fedprice.market.run import MarketRun
-from fedprice.rounds import Plain, TrotterTukey
+from fedprice.rounds import Memory, Plain
 from fedprice.rounds.aggregation import Outside
 from fedprice.rounds.loop import group
 
@@ -55,6 +55,7 @@ __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # the log of a Flower app
 SILENT = 3  # a run is stopped after this many rounds in a row in which nobody delivers
+NOBODY = 0  # no node has this id
 RECEIPT_WAIT = 10.0  # seconds to wait for clients to take their last receipts
 
 
@@ -76,11 +77,14 @@ class PricedParticipation(Strategy):
         how many suffice once `limits.wait` seconds are over, by default all that `clients` says.
         Clients that come later, or come back, may join the next period.
     aggregator, server_step
-        How updates become an estimate, by default `TrotterTukey` (docs/stability.md), and the
+        How updates become an estimate, by default `Memory` (docs/stability.md), and the
         estimate a change of the model.
     strategy
-        A Flower strategy, such as `FedAdam()`, that replaces both: it decides what is sent and
-        turns updates into a model. Coins still decide who trains, and it uses our weights.
+        A Flower strategy, such as `FedAdam()`, that decides what is sent and replaces the server
+        step: the estimate reaches it as one reply of weight 1. Unless `aggregator` is given,
+        strategies other than Flower's averages and optimisers also replace the aggregator, and get
+        each update with our weight; those that need this refuse an aggregator. Coins still decide
+        who trains.
     buffers
         Patterns of the names of the model's buffers, which are averaged over the clients that
         joined, such as "*.running_*"; by default recognised by name or type (`buffers_among`).
@@ -142,11 +146,16 @@ class PricedParticipation(Strategy):
         self.quorum = quorum or clients or 1
         self.periods, self.limits = periods or Periods(), limits or Limits()
         self.strategy = None if strategy is None else Wrapped(strategy)
-        if strategy is not None and (aggregator or server_step):
-            raise InputError("`strategy` aggregates; give neither `aggregator` nor `server_step`.")
-        own = TrotterTukey() if self.strategy is None else Outside(self.strategy.name)
+        if strategy is not None and server_step:
+            raise InputError("`strategy` takes the server's step; leave `server_step` out.")
+        if strategy is not None and aggregator:
+            require_mean(strategy)
+        whole = strategy is not None and not aggregator and not takes_mean(strategy)
+        self._outside = self.strategy if whole else None  # a strategy that aggregates, too
+        own = Memory() if self._outside is None else Outside(self._outside.name)
         self.aggregator: Aggregator = aggregator or own
-        self.server_step = server_step or Plain()
+        step = Plain() if self.strategy is None else Plain(self.strategy.name)
+        self.server_step = server_step or step
         self.buffers = buffers
         pricing.require_same(self.aggregator, self.server_step)
         self.learning_rate, self.local_steps = learning_rate, local_steps
@@ -288,7 +297,7 @@ class PricedParticipation(Strategy):
         self._names, self._initial = list(initial_arrays.keys()), arrays_of(initial_arrays)
         buffers = buffers_among(self._initial, self._names, self.buffers)
         self._layout = Layout.of(self._initial, buffers)
-        require_numbers(initial_arrays, None if self.strategy is None else self.strategy.strategy)
+        require_numbers(initial_arrays, None if self._outside is None else self._outside.strategy)
         self._plan = self.periods.split(num_rounds)
         require_name("run", period_of(self.run, len(self._plan)))
         self._agreements = Agreements(
@@ -342,7 +351,7 @@ class PricedParticipation(Strategy):
             self.presence.close(agreement.keys)
         self.market = MarketRun(self.ledger, agreement)
         self.receipts = Receipts(self.ledger, self.key, agreement)
-        self._intake = Intake(self.market, self._names, self._layout, self.strategy)
+        self._intake = Intake(self.market, self._names, self._layout, self._outside)
         left = state_after(self.ledger, before[-1], self._layout) if before else None
         self._loop = market_rounds(
             self.market,
@@ -364,6 +373,8 @@ class PricedParticipation(Strategy):
     def _settle(self, grid: Grid) -> None:
         """Close a period, and give every client its last receipt and the last head."""
         self._market().settle()
+        if capped := at_their_caps(self.ledger, self._name()):
+            _log.warning("updates are as large as their caps allow: %s", ", ".join(capped))
         proofs, nodes = self._proofs(), self.presence.nodes
         head = proofs.head()
         sent = [
@@ -386,17 +397,18 @@ class PricedParticipation(Strategy):
         self.presence.learn(grid)  # a client that came back has another node id
         online = self.exchange.online(grid)
         self._round = loop.begin()
-        hash_of_record(arrays)  # once, so that clients in this process do not repeat it
+        model = hash_of_record(arrays)
         self._called, proofs = [], self._proofs()
         head, nodes = proofs.head(), self.presence.nodes
         heads = self._round.heads.tolist()
         reached = [n for n in heads if nodes.get(loop.ids[n]) in online]
-        contents = self._contents(
-            "train", server_round, arrays, config, [nodes[loop.ids[n]] for n in reached]
-        )
+        asked = [nodes[loop.ids[n]] for n in reached]
+        if not asked and self._outside is None:
+            asked = [NOBODY]  # a strategy takes a step by the estimate in any round
+        contents = self._contents("train", server_round, arrays, config, asked)
         for client in (loop.ids[n] for n in reached):
             node = nodes[client]
-            call = market_record(round=market.round, **proofs.fields(client, head))
+            call = market_record(**proofs.call(client, market.round, model, head))
             content = RecordDict({**contents[node], MARKET: call})
             message = self.exchange.message(content, node, "train", str(server_round))
             self._called.append((client, message))
@@ -443,8 +455,8 @@ class PricedParticipation(Strategy):
             updates = self._intake.check(client, reply, round_.model, reach)
             if updates is None:
                 return None
-            # A strategy aggregates the arrays; without one they are in the updates.
-            return client, reply if self.strategy is not None else without_arrays(reply), updates
+            # The arrays are in the updates, unless a strategy aggregates them.
+            return client, reply if self._outside is not None else without_arrays(reply), updates
 
         def add(checked: tuple[str, Message, Updates] | None) -> None:
             if checked is not None:
@@ -460,7 +472,7 @@ class PricedParticipation(Strategy):
             _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)
         called = len(self._called)
         failed = called - len(taken)
-        if self.strategy is None:
+        if self._outside is None:
             _log.info("aggregate_train: Received %s results and %s failures", len(taken), failed)
         self._compare_samples(taken)
         self._silent = 0 if taken else self._silent + bool(round_.heads.size)
@@ -482,19 +494,22 @@ class PricedParticipation(Strategy):
                 _log.warning("%s agreed on %s samples and trains on %.40r", client, agreed, used)
 
     def _aggregated(self, round_: Round, taken: list[tuple[str, Message]]) -> MetricRecord | None:
-        """Return the metrics of the clients that trained; let a strategy aggregate their models."""
+        """Return the metrics of the clients that trained; let a strategy make the model."""
         market = self._market()
         if self.strategy is None:
             return mean_metrics(taken, market.agreement.terms)
-        weighted = [
-            (self._intake.with_weights(reply, round_.model), market.weight(client))
-            for client, reply in taken
-        ]
         kept = zip(self._names, self._layout.buffers, strict=True)
         buffers = [name for name, is_buffer in kept if is_buffer]
-        model, metrics = self.strategy.aggregate(self.done + 1, weighted, buffers)
-        if model is not None:
-            round_.take(arrays_of(model))
+        if self._outside is not None:
+            weighted = [
+                (self._intake.with_weights(reply, round_.model), market.weight(client))
+                for client, reply in taken
+            ]
+            model, metrics = self._outside.aggregate(self.done + 1, weighted, buffers)
+        else:
+            mean, replies = to_record(self._names, round_.propose()), [own for _, own in taken]
+            model, metrics = self.strategy.step(self.done + 1, mean, replies, buffers)
+        round_.take(round_.model if model is None else arrays_of(model))
         notes = self._rounds().notes
         for name in [name for name in notes if name.startswith("strategy.")]:
             del notes[name]
@@ -503,9 +518,12 @@ class PricedParticipation(Strategy):
 
     def _close(self) -> None:
         if self._round is not None:
-            receipts = self._market().receipts()
+            receipts, proofs = self._market().receipts(), self._proofs()
             self._round.close()
-            self._proofs().add(receipts)
+            proofs.add(receipts)
+            for client, _ in self._called:
+                if client not in receipts or receipts[client].refused:
+                    proofs.forget(client)
             self._round = None
 
     def _reach(self, done: int) -> float | None:

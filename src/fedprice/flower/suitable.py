@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from flwr.app import Array, ArrayRecord, RecordDict
 
-__all__ = ["PRIVATE", "is_bytes", "parts_of", "require_aggregable", "require_numbers"]
+__all__ = [
+    "PRIVATE",
+    "is_bytes",
+    "parts_of",
+    "require_aggregable",
+    "require_mean",
+    "require_numbers",
+    "takes_mean",
+]
 
 _log = logging.getLogger("flwr")
 
@@ -42,6 +50,39 @@ UNWEIGHTED = (
     flower.MultiKrum,  # Krum is a subclass
     flower.QFedAvg,
 )
+MEANS = (flower.FedAvg, flower.FedAvgM, flower.FedAdagrad, flower.FedAdam, flower.FedYogi)
+
+
+def takes_mean(strategy: flower.Strategy) -> bool:
+    """Return whether a strategy is known to use only the weighted mean of the replies."""
+    return type(strategy).aggregate_train in [own.aggregate_train for own in MEANS]
+
+
+def require_mean(strategy: flower.Strategy) -> None:
+    """Refuse a strategy that would not do its work on one reply, the estimate of an aggregator.
+
+    Examples
+    --------
+    >>> require_mean(flower.FedMedian())
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: FedMedian needs every update, but `aggregator` makes one estimate of
+    them. Leave `aggregator` out.
+    """
+    for part in _inside(strategy):
+        name = type(part).__name__
+        if isinstance(part, PRIVATE):
+            raise InputError(
+                f"{name} adds noise to a mean of this round's clipped updates; it covers neither "
+                "the weights of `aggregator` nor updates that are remembered without noise. Leave "
+                "`aggregator` out, or leave the strategy out and add noise at each client "
+                "(LocalDpMod)."
+            )
+        if isinstance(part, UNWEIGHTED):
+            raise InputError(
+                f"{name} needs every update, but `aggregator` makes one estimate of them. Leave "
+                "`aggregator` out."
+            )
 
 
 def parts_of(strategy: flower.Strategy) -> list[flower.Strategy]:

@@ -4,8 +4,9 @@ Coins decide who trains, so the strategy's own sampling is not used. It decides 
 (FedProx its μ, clipping its norm) and how replies become a model (FedAdam, FedYogi, bagging of
 trees).
 
-Each reply carries our weight a/(qρ) where Flower expects the number of examples. Flower divides by
-the sum of the weights, so what a strategy averages is Hájek's self-normalised estimate. Its
+With an aggregator, a strategy gets one reply of weight 1: the model moved by the estimate. Without,
+each reply carries our weight a/(qρ) where Flower expects the number of examples. Flower divides by
+the sum of the weights, so what a strategy averages is then Hájek's self-normalised estimate. Its
 bias is −Cov(H, W), with H the unbiased estimate and W the sum of the weights (docs/stability.md);
 it vanishes as the variance of W does, or where all updates agree.
 """
@@ -15,8 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy.fedopt import FedOpt
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from fedprice.errors import InputError
 from fedprice.flower.configured import changed, contents
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     import numpy.typing as npt
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+    from flwr.app import ArrayRecord, ConfigRecord
 
     from fedprice.arrays import State
 
@@ -137,6 +140,31 @@ class Wrapped:
                 model[name] = np.asarray(sum(own[name].numpy() * share for own, share in shares))
         typed = [_typed(array, self._types.get(name)) for name, array in model.items()]
         return to_record(list(model), typed), metrics
+
+    def step(
+        self,
+        server_round: int,
+        mean: ArrayRecord,
+        replies: Sequence[Message],
+        buffers: Collection[str] = (),
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Return the model and the train metrics that the strategy computes from a mean of models.
+
+        Parameters
+        ----------
+        mean
+            What the strategy gets as one reply of weight 1.
+        replies
+            The admitted replies, of which only the metrics are used.
+        buffers
+            As for `aggregate`.
+        """
+        average = self._setting("train_metrics_aggr_fn", aggregate_metricrecords)
+        contents = [reply.content for reply in consistent(replies, self._key)]
+        metrics = average(contents, self._key) if contents else MetricRecord()
+        content = RecordDict({"arrays": mean, "metrics": MetricRecord(dict(metrics))})
+        with changed(self._parts, {"train_metrics_aggr_fn": lambda *_: metrics}):
+            return self.aggregate(server_round, [(Message(content, 0, "train"), 1.0)], buffers)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]

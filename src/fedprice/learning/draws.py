@@ -13,7 +13,7 @@ the same way. A node whose least u is not below the highest level of its clients
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,26 +22,38 @@ if TYPE_CHECKING:
 
 __all__ = ["batch_rows", "coin_uniforms", "joiners"]
 
-COINS, BATCHES, DELIVERIES, PILOTS = 1, 2, 3, 4  # streams
+COINS, BATCHES, DELIVERIES, PILOTS, PHASES, PLACES, ABSENCES = 1, 2, 3, 4, 5, 6, 7  # streams
 _MASK = (1 << 64) - 1
+_Z = TypeVar("_Z", int, "npt.NDArray[Any]")  # numbers of 64 bits
 
 
-def mix(z: int) -> int:
-    """Hash a 64-bit number (the finaliser of SplitMix64)."""
+def mix(z: _Z) -> _Z:
+    """Hash 64-bit numbers (the finaliser of SplitMix64)."""
     z = (z + 0x9E3779B97F4A7C15) & _MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
     return z ^ (z >> 31)
 
 
-def key(seed: int, stream: int, round_: int, client: int) -> int:
-    """Return the key of a stream of numbers."""
+def key(seed: int, stream: int, round_: int, client: _Z) -> _Z:
+    """Return the key of a stream of numbers, for one client or several."""
     return mix(mix(mix(mix(seed & _MASK) + stream & _MASK) + round_ & _MASK) + client & _MASK)
+
+
+def keys(seed: int, stream: int, round_: int, count: int) -> npt.NDArray[np.uint64]:
+    """Return the keys of the first clients, shape (count,)."""
+    return key(seed, stream, round_, np.arange(count, dtype=np.uint64))
 
 
 def uniform(z: int) -> float:
     """Return a number in [0, 1) with 53 random bits."""
     return (z >> 11) * 2.0**-53
+
+
+def uniforms(seed: int, stream: int, round_: int, count: int) -> npt.NDArray[np.float64]:
+    """Return a number in [0, 1) for each of the first clients, shape (count,)."""
+    found: npt.NDArray[np.float64] = np.multiply(keys(seed, stream, round_, count) >> 11, 2.0**-53)
+    return found
 
 
 def batch_rows(

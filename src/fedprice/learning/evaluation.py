@@ -31,7 +31,7 @@ TASK_ROWS = 2048
 
 @contextmanager
 def thread_pool(count: int | None = None) -> Iterator[Executor]:
-    """Yield threads, by default one per core; work not yet started when the block ends is lost.
+    """Yield threads, by default one per core; work not started when the block ends is cancelled.
 
     An interrupt does not wait for them: one that compiles a kernel would take many seconds.
     """

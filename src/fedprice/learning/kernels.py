@@ -15,8 +15,11 @@ with few samples, the direct form for large ones.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numba as nb
 import numpy as np
@@ -27,6 +30,16 @@ from fedprice.learning.products import dots, partition, softmax, step_block
 __all__ = ["draw_joiners", "evaluate_rows", "gram_matrix", "loss_gradient", "update_clients"]
 
 f4, u8 = np.float32, np.uint64
+
+# numba recompiles a function when its own file has changed, but not when a file that it calls has.
+_FILES = [Path(__file__).with_name(f"{name}.py") for name in ("kernels", "prepared", "products")]
+_SOURCES = hashlib.sha256(b"\0".join(file.read_bytes() for file in _FILES)).hexdigest()
+_config: Any = nb.config
+_callers_cache = _config.CACHE_DIR
+_config.CACHE_DIR = str(
+    Path(_callers_cache or Path(__file__).with_name("__pycache__")) / f"kernels-{_SOURCES[:16]}"
+)
+
 # No fastmath: it rounds differently in a process that compiles and in one that loads the cache.
 _njit = partial(nb.njit, nogil=True, cache=True, error_model="numpy", boundscheck=False)
 _compiled = _njit()
@@ -345,3 +358,6 @@ def loss_gradient(x, y, model, classes, gradient, block):
         g[count:] = f4(0)
         backward(x, rows, rows, g, gradient, f4(0), block)
     return loss
+
+
+_config.CACHE_DIR = _callers_cache  # of other packages

@@ -147,6 +147,10 @@ class LogisticRegression(Task):
         """Return F* by L-BFGS; without l2, the loss at the minimum with a small ridge."""
         return best_loss(self.federation, self.training.l2)
 
+    def label_order(self) -> IntArray:
+        """Return the clients by their most common label, then by their mean label."""
+        return self.federation.label_order()
+
     def _wide(self, data: Prepared, model: Arrays) -> npt.NDArray[np.float32]:
         """Return the model padded, as the kernels need it."""
         wide, (classes, features) = self._room("wide", data), model[0].shape

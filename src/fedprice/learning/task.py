@@ -122,6 +122,10 @@ class Task(ABC):
         """Return F*, the least global loss, or None where it is not known."""
         return None
 
+    def label_order(self) -> IntArray | None:
+        """Return the clients, those with similar labels side by side, or None if not known."""
+        return None
+
     @property
     @abstractmethod
     def fingerprint(self) -> str:
@@ -205,7 +209,7 @@ class Task(ABC):
         ... )
         >>> history = fp.simulate(task, levels=0.5, rounds=100, seed=1)
         >>> history.model[0].round(1)  # near the weighted mean, 2.75
-        array([2.8])
+        array([2.7])
         """
         from fedprice.learning.functions import FunctionTask
 

@@ -12,7 +12,7 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Decay", "TheoryRate", "Training"]
+__all__ = ["Decay", "TheoryRate", "Training", "training_settings"]
 
 
 @dataclass(frozen=True)
@@ -90,3 +90,15 @@ class Training:
             raise InputError(f"`rate` must be above 0 and finite; got {self.rate(0)} in round 1.")
         if not 0 <= self.l2 < 1e6:
             raise InputError(f"`l2` must be at least 0 and below 1e6; got {self.l2}.")
+
+
+def training_settings(task: object) -> dict[str, int | float]:
+    """Return how the clients of a task train, by name; empty for a task that does not say so."""
+    training = getattr(task, "training", None)
+    if not isinstance(training, Training):
+        return {}
+    return {
+        "local_steps": training.local_steps,
+        "batch": training.batch,
+        "learning_rate": training.rate(0),
+    }

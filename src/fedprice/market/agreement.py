@@ -7,9 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from fedprice.errors import InputError
-from fedprice.market.canonical import digest, parsed
-from fedprice.market.coins import coin_mix, roster_hash
-from fedprice.market.messages import ModelSchema, RefusedError, Signed
+from fedprice.market.canonical import canonical_text, digest, parsed
+from fedprice.market.coins import coin_mix, roster_hash, secret_hash
+from fedprice.market.messages import ModelSchema, RefusedError, Signed, require_name
 from fedprice.market.offers import Commitment, Conditions, Offer, Opening, Terms
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedprice.market.ledger import Ledger
     from fedprice.market.messages import SigningKey
 
-__all__ = ["Agreement", "Deal", "conditions_of", "signed_commitment"]
+__all__ = ["Agreement", "Deal", "Mix", "conditions_of", "signed_commitment"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,57 @@ class Deal:
     def terms(self) -> Terms:
         """Tariff, level and samples."""
         return Terms(self.offered.pays, self.committed.level, self.committed.samples)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What all clients of a run, and a public value, add to every coin.
+
+    Attributes
+    ----------
+    commitments, secrets
+        The hash of each client's commitment, and its secret, by client.
+    beacon
+        The public value; empty for none.
+    """
+
+    commitments: Mapping[str, str]
+    secrets: Mapping[str, bytes]
+    beacon: str
+
+    @cached_property
+    def roster(self) -> str:
+        """The hash of all commitments, as in the receipt of each."""
+        own = self.secrets.items()
+        return roster_hash({c: (self.commitments[c], secret_hash(secret)) for c, secret in own})
+
+    @cached_property
+    def value(self) -> bytes:
+        """What is mixed into the coins."""
+        return coin_mix(self.roster, dict(self.secrets), self.beacon)
+
+    @cached_property
+    def text(self) -> str:
+        """All of it as text, from which a client computes the value itself."""
+        own = {c: [self.commitments[c], secret.hex()] for c, secret in self.secrets.items()}
+        return canonical_text({"beacon": self.beacon, "clients": own})
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Return what a text contains, or refuse it."""
+        try:
+            content = parsed(text.encode())
+            for client, (hash_, _) in content["clients"].items():
+                require_name("client", client)
+                if type(hash_) is not str:
+                    raise RefusedError("the secrets of the run cannot be read.")
+            return cls(
+                {client: hash_ for client, (hash_, _) in content["clients"].items()},
+                {client: bytes.fromhex(own) for client, (_, own) in content["clients"].items()},
+                str(content["beacon"]),
+            )
+        except (TypeError, ValueError, LookupError, AttributeError, InputError) as error:
+            raise RefusedError("the secrets of the run cannot be read.") from error
 
 
 def conditions_of(text: str) -> Conditions:
@@ -75,7 +126,7 @@ class Agreement:
         By client, in the order of the model's sum.
     budget
         The most that the run may cost, in micro-units.
-    attempt, mixed
+    attempt, mix
         Which set of offers it was, and what all clients added to the coins.
     """
 
@@ -83,7 +134,7 @@ class Agreement:
     deals: Mapping[str, Deal]
     budget: int
     attempt: int
-    mixed: bytes
+    mix: Mix
 
     @classmethod
     def load(cls, ledger: Ledger, run: str) -> Self:
@@ -105,12 +156,11 @@ class Agreement:
                 continue
             commitment = signed_commitment(*committed["commitments"][client])
             deals[client] = Deal(offer, commitment, bytes.fromhex(opened["secrets"][client][0]))
-        others = {client: bytes.fromhex(own[1]) for client, own in opened["secrets"].items()}
-        hashes = {
-            client: digest(text.encode()) for client, (text, _) in committed["commitments"].items()
-        }
-        mixed = coin_mix(roster_hash(hashes), others, opened["beacon"])
-        return cls(conditions, deals, opened["budget"], opened["attempt"], mixed)
+        secrets = {client: bytes.fromhex(own[1]) for client, own in opened["secrets"].items()}
+        signed = committed["commitments"].items()
+        hashes = {client: digest(text.encode()) for client, (text, _) in signed}
+        mix = Mix(hashes, secrets, opened["beacon"])
+        return cls(conditions, deals, opened["budget"], opened["attempt"], mix)
 
     @property
     def run(self) -> str:
@@ -130,7 +180,7 @@ class Agreement:
     def opening(self, key: SigningKey) -> Signed:
         """Return the server's message that the run was opened."""
         conditions = self.conditions
-        return key.sign(Opening(conditions.ledger, self.run, self.attempt, self.mixed.hex()))
+        return key.sign(Opening(conditions.ledger, self.run, self.attempt, self.mix.value.hex()))
 
     @cached_property
     def schema(self) -> ModelSchema:

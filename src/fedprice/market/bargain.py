@@ -22,7 +22,7 @@ from fedprice.market.offers import (
     coin_secret,
     make_offers,
 )
-from fedprice.verify import MOST_ATTEMPTS
+from fedprice.verify import MOST_ATTEMPTS, cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedprice.market.messages import SigningKey
     from fedprice.market.offers import Conditions, Proposal
 
-__all__ = ["Bargain"]
+__all__ = ["Bargain", "positions_after"]
 
 NO_ANSWER = "it did not answer"
 
@@ -102,7 +102,8 @@ class Bargain:
         """
         replaced = {client: signed.hash for client, signed in self.offers.items()}
         dropped = dict.fromkeys(self.offers, why)
-        offers = make_offers(self.key, conditions, proposals, replaced)
+        positions = positions_after(self.ledger, conditions.follows)
+        offers = make_offers(self.key, conditions, proposals, replaced, positions)
         self.ledger.record_offers(
             self.run, self.attempt + 1, conditions.text, list(offers.values()), dropped
         )
@@ -115,7 +116,8 @@ class Bargain:
         made = self.ledger.books.offered.get(self.run)
         if self.conditions is None or made is None:
             raise InputError("no set of offers was begun; call `offer`.")
-        offers = make_offers(self.key, self.conditions, proposals, made.replaced)
+        positions = positions_after(self.ledger, self.conditions.follows)
+        offers = make_offers(self.key, self.conditions, proposals, made.replaced, positions)
         self.ledger.record_offers(
             self.run, self.attempt, self.conditions.text, list(offers.values()), {}, made.turns + 1
         )
@@ -180,6 +182,12 @@ class Bargain:
                 found[client] = Terms(offer.pays, own.level, own.samples)
         return found
 
+    @property
+    def cost(self) -> int:
+        """What the run costs at most with the clients that committed, in micro-units."""
+        rounds = self.conditions.rounds if self.conditions else 1
+        return sum(cost(own.payment, own.level, rounds) for own in self.terms.values())
+
     def unwilling_payers(self) -> list[str]:
         """Return the payers that do not bring in what was expected: absent, or at a lower level."""
         found = []
@@ -207,8 +215,9 @@ class Bargain:
         """Return the receipt of each commitment, which asks for the client's secret."""
         if not self._committed:
             raise InputError("the commitments are not recorded yet; call `close`.")
-        hashes = {client: signed.hash for client, signed in self.commitments.items()}
-        everything = roster_hash(hashes)
+        own = self._commitments.items()
+        hashes = {client: signed.hash for client, (signed, _) in own}
+        everything = roster_hash({c: (s.hash, message.secret_hash) for c, (s, message) in own})
         return {
             client: self.key.sign(
                 Roster(self.ledger.identity, self.run, self.attempt, everything, hashes[client])
@@ -248,3 +257,11 @@ class Bargain:
                 self.run, budget, attempt=self.attempt, secrets=secrets, beacon=beacon
             )
         return Agreement.load(self.ledger, self.run)
+
+
+def positions_after(ledger: Ledger, period: str) -> dict[str, int]:
+    """Return where a period left the coins of its clients; nothing if there is no such period."""
+    if not period:
+        return {}
+    run = ledger.run(period)
+    return {name: c.coins.position(run.done) for name, c in run.clients.items() if c.coins}

@@ -84,7 +84,7 @@ def chain(
 ) -> Iterator[Entry]:
     """Yield the entries in a range of numbers, or those of a run, in order."""
     query = sa.select(entries.c.number, entries.c.content, entries.c.hash, entries.c.signature)
-    lines = sa.select(postings.c.entry, accounts.c.name, postings.c.amount).join(
+    lines = sa.select(postings.c.entry, accounts.c.name, postings.c.amount, postings.c.line).join(
         accounts, accounts.c.id == postings.c.account, isouter=True
     )
     if run is not None:
@@ -102,8 +102,10 @@ def chain(
     for number, content, hash_, signature in connection.execute(query.order_by(entries.c.number)):
         own: list[Posting] = []
         while line is not None and line[0] == number:
+            if line[3] != len(own):
+                raise DamagedError(f"the postings of entry {number} are not numbered in order.")
             own.append((line[1], line[2]))
             line = next(posted, None)
         yield Entry(number, content_of(content), own, hash_, signature)
     if line is not None:
-        raise DamagedError(f"there are postings of an entry {line[0]} that is not there.")
+        raise DamagedError(f"there are postings of entry {line[0]}, which is missing.")

@@ -1,4 +1,4 @@
-"""Coins that nobody can bias: all parties commit first, then reveal.
+"""Coins that nobody can bias, evenly spaced: all parties commit first, then reveal.
 
 The server commits to a secret for each client (its hash is in the offer), and every client to its
 own secret (its hash is in the commitment). When all commitments are recorded, the clients reveal,
@@ -14,12 +14,13 @@ from __future__ import annotations
 import hmac
 
 from fedprice.errors import InputError
-from fedprice.verify import Coins, coin_key, coin_mix, roster_hash, secret_hash
+from fedprice.verify import Coins, coin_key, coin_mix, coin_phase, roster_hash, secret_hash
 
 __all__ = [
     "Coins",
     "coin_key",
     "coin_mix",
+    "coin_phase",
     "is_opening",
     "own_secret",
     "roster_hash",

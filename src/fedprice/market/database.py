@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 import sqlite3
 import time
+import weakref
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -97,6 +98,8 @@ class Database:
     ) -> None:
         create = create and not read_only
         self._engine, self.name = engine_of(url, create, read_only, timeout)
+        # Whoever forgets to close it leaves no connection behind.
+        weakref.finalize(self, self._engine.dispose).atexit = False
         self._timeout = timeout
         try:
             with self._explained():
@@ -163,6 +166,15 @@ class Database:
                 target.close()
                 source.close()
 
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None in memory, and on PostgreSQL."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        with self._engine.connect() as connection:
+            (_, _, path), *_ = connection.exec_driver_sql("PRAGMA database_list").all()
+        return Path(path) if path else None
+
     def last_written(self) -> float | None:
         """Return when an SQLite file was last written, in seconds since 1970; None if unknown."""
         if self._engine.dialect.name != "sqlite":
@@ -221,9 +233,8 @@ class Database:
             )
         if self._engine.dialect.name == "sqlite":
             raw = self._engine.raw_connection()  # outside a transaction
-            (_, _, path), *_ = raw.cursor().execute("PRAGMA database_list").fetchall()
-            if path:  # a new ledger in a file: its log gets the same permissions
-                Path(path).chmod(PRIVATE)
+            if (path := self.file) is not None:  # a new ledger: its log gets the same permissions
+                path.chmod(PRIVATE)
             raw.cursor().execute(f"PRAGMA page_size = {PAGE}")  # of a new file
             _write_ahead(raw.cursor(), self._timeout)
             raw.close()
@@ -247,6 +258,10 @@ class Database:
             try:
                 with reader.connect() as connection:
                     self._schema(connection)
+            except sa.exc.OperationalError as error:
+                # A power loss while it was created: whoever writes rolls that back, no reader can.
+                if "readonly database" not in str(error):
+                    raise
             finally:
                 reader.dispose()
 
@@ -327,7 +342,7 @@ class Database:
             for word, text in known:
                 if word in reason:
                     raise LedgerError(f"{self.name} {text}.") from self._cause(error)
-            raise LedgerError(f"{self.name} does not work: {reason}.") from self._cause(error)
+            raise LedgerError(f"database error in {self.name}: {reason}.") from self._cause(error)
 
 
 def _write_ahead(cursor: Any, timeout: float) -> None:

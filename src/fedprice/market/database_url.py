@@ -59,7 +59,7 @@ def engine_of(url: str, create: bool, read_only: bool, timeout: float) -> tuple[
                 {"connect_timeout": str(math.ceil(timeout))} | dict(address.query)
             )
         else:
-            raise InputError(f"a ledger lives in SQLite or PostgreSQL, not in {kind}.")
+            raise InputError(f"{kind} is not supported; use SQLite or PostgreSQL.")
         engine: Engine = sa.create_engine(address, **settings)
     except InputError:
         raise
@@ -203,7 +203,7 @@ def _reader(path: Path, timeout: float) -> dict[str, Any]:
         address = f"file:{quote(str(path))}?mode=ro"
         if _is_fixed(path):
             address += "&immutable=1"
-        return sqlite3.connect(address, timeout, check_same_thread=False, uri=True)
+        return sqlite3.connect(address, timeout=timeout, check_same_thread=False, uri=True)
 
     return {"creator": connect, "poolclass": sa.pool.NullPool}
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from fedprice.commands.verify import verifying
 from fedprice.errors import InputError
 from fedprice.market.chain import Entry
 from fedprice.market.statements import entries_of, no_client, part_of, runs_with
-from fedprice.verify import check_entries, require_signed
+from fedprice.market.verifying import verifying
+from fedprice.verify import LONGEST_LINE, check_entries, require_signed
 from fedprice.verify import entries_of as lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from typing import BinaryIO
 
     import polars as pl
 
     from fedprice.verify import Books
 
-__all__ = ["read_export", "statement_in"]
+__all__ = ["read_export", "shown_client", "statement_in"]
 
 
 def read_export(
@@ -42,7 +44,7 @@ def read_export(
     heads
         Hashes of entries that must be there.
     unsigned
-        Whether to let money pass that moved without its owner's signature.
+        Whether to accept transfers that nobody signed.
     count
         Called with the number of every entry that is read; what it raises ends the reading.
 
@@ -70,6 +72,21 @@ def read_export(
     if client and books.only not in ("", client):
         raise InputError(f"{name} shows only what concerns client {books.only!r}.")
     return books, kept
+
+
+def shown_client(path: Path) -> str | None:
+    """Return the client for whom a partial export was made; None for any other file.
+
+    Nothing is verified yet: the name is what the file says.
+    """
+    try:
+        with path.open("rb") as file:
+            for line in iter(lambda: file.readline(LONGEST_LINE), b""):
+                if line.startswith(b'{"client":'):  # an entry of which there is only the hash
+                    return str(json.loads(line)["client"])
+    except (OSError, ValueError):
+        return None  # what reads the file then says what is wrong with it
+    return None
 
 
 def statement_in(

@@ -58,6 +58,7 @@ def _write_key(folder: Path, name: str) -> None:
         file.write(key.private.hex() + "\n")
     with whole_file(folder / f"{name}.pub") as part:
         part.write_text(key.public.hex() + "\n")
+        part.chmod(0o644)  # whatever the umask: others could otherwise replace it, or not read it
 
 
 def read_key(path: str | Path) -> SigningKey:

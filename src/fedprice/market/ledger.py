@@ -35,12 +35,12 @@ from fedprice.market.states import drop_state, write_state
 from fedprice.verify import (
     FORMAT,
     GENESIS,
-    LONGEST_LINE,
-    MOST_VALUES,
     VerificationError,
     canonical,
     chained_hash,
+    entry_digest,
     entry_title,
+    fits,
     head_text,
 )
 
@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 __all__ = ["DamagedError", "Delivered", "Entry", "Head", "Ledger", "LedgerError", "Refused"]
 
 UNIT = "CREDIT"
+# What an entry's line has besides its content and postings.
+_AROUND = canonical(
+    {"content": 0, "hash": GENESIS, "number": 1 << 62, "postings": 0, "signature": 2 * GENESIS}
+)
 
 
 class Delivered(NamedTuple):
@@ -197,7 +201,7 @@ class Ledger(LedgerReader):
             self._key = key
 
     def deposit(self, account: str, amount: int, reference: str) -> bool:
-        """Bring money in; return whether it is new: a reference counts once per account.
+        """Deposit money; return whether it is new: a reference counts once per account.
 
         Parameters
         ----------
@@ -212,7 +216,13 @@ class Ledger(LedgerReader):
         return self._write("deposit", [account, reference], {"amount": amount})
 
     def withdraw(
-        self, account: str, amount: int, reference: str, signed: Signed | None = None
+        self,
+        account: str,
+        amount: int,
+        reference: str,
+        signed: Signed | None = None,
+        *,
+        unsigned: bool = False,
     ) -> bool:
         """Pay money out; return whether it is new: a reference counts once per account.
 
@@ -223,12 +233,18 @@ class Ledger(LedgerReader):
         signed
             The `Withdrawal` that the client signed; None for the treasury, whose owner signs the
             entry itself.
+        unsigned
+            Whether to take the money of a client that has no key yet, without its signature; the
+            ledger then verifies only with `--unsigned`.
         """
         _require_move("withdrawal", account, amount, reference)
+        self._require_owner(account, signed, unsigned)
         content = {"amount": amount} | _message(signed)
         return self._write("withdraw", [account, reference], content)
 
-    def reverse(self, number: int, reason: str, signed: Signed | None = None) -> bool:
+    def reverse(
+        self, number: int, reason: str, signed: Signed | None = None, *, unsigned: bool = False
+    ) -> bool:
         """Reverse a deposit or a withdrawal, once; return whether this is new.
 
         Parameters
@@ -237,10 +253,24 @@ class Ledger(LedgerReader):
             The entry that was wrong, and why.
         signed
             The `Reversal` that the client signed, if it takes the client's money.
+        unsigned
+            As for `withdraw`.
         """
         require_whole("number", number)
         require_name("reason", reason)
+        kind, account, _ = self.books.moves.get(number, ("", "treasury", 0))
+        if kind == "deposit":
+            self._require_owner(account, signed, unsigned)
         return self._write("reverse", [number], {"reason": reason} | _message(signed))
+
+    def _require_owner(self, account: str, signed: Signed | None, unsigned: bool) -> None:
+        """Refuse to take a client's money without its signature, unless that is meant."""
+        may = account == "treasury" or signed is not None or unsigned
+        if not may and not self.books.key_of(account):
+            raise LedgerError(
+                f"{account} has no key in this ledger, so that it cannot sign; to take its money "
+                "without a signature, reverse its deposit with --unsigned."
+            )
 
     def rotate(self, account: str, signed: Signed | None, proof: Signed) -> None:
         """Replace the key of an account's owner by a new one.
@@ -415,7 +445,7 @@ class Ledger(LedgerReader):
         refused: Mapping[str, Refused] | None = None,
         state: State | None = None,
     ) -> None:
-        """Record a round, and pay in proportion to the heads that were delivered so far.
+        """Record a round, and pay for the updates that were accepted in it.
 
         Parameters
         ----------
@@ -518,13 +548,13 @@ class Ledger(LedgerReader):
                     before, at = found
                     if before != text:
                         raise LedgerError(
-                            f"{title} is recorded already, with other content; take another name "
-                            "or ledger."
+                            f"{title} is already recorded with different content; use another "
+                            "name or ledger."
                         )
                     moves = kind in ("deposit", "withdraw")
                     if moves and at not in self._caught_up(connection).moves:
                         raise LedgerError(
-                            f"{title} was recorded as entry {at}, and reversed since; take another "
+                            f"{title} was recorded as entry {at}, and reversed since; use another "
                             "reference. Nothing was recorded."
                         )
                     return False
@@ -540,7 +570,7 @@ class Ledger(LedgerReader):
                 posted = canonical(lines)
                 if not _fits_a_line(text, posted):
                     raise LedgerError(f"{title} is too large to be verified. Nothing was recorded.")
-                hash_ = chained_hash(previous, number, text, posted)
+                hash_ = chained_hash(previous, number, entry_digest(text, posted))
                 signature = self._signature(content, number, hash_)
                 ids = account_ids(connection, lines, self._ids)
                 run, round_ = _place(kind, of)
@@ -572,10 +602,7 @@ class Ledger(LedgerReader):
 
 def _fits_a_line(text: str, posted: str) -> bool:
     """Return whether the verifier would accept the length of the entry's line in an export."""
-    size = (len(text) + len(posted)) * (1 if text.isascii() and posted.isascii() else 4)
-    if size + 400 > LONGEST_LINE:
-        return False
-    return size < MOST_VALUES or text.count(",") + posted.count(",") + 10 <= MOST_VALUES
+    return fits(f"{text}{posted}{_AROUND}".encode())
 
 
 def _require_move(what: str, account: str, amount: int, reference: str) -> None:

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedprice.errors import InputError, nearest
 from fedprice.market.accounts import balances_of
-from fedprice.market.chain import chain, find, last_number
-from fedprice.market.ledger_errors import DamagedError, NoRunError
+from fedprice.market.chain import chain, find, last_number, recorded
+from fedprice.market.ledger_errors import DamagedError, LedgerError, NoRunError
 from fedprice.market.messages import require_name, valid_signature
 from fedprice.market.metrics import WHO, RoundMetrics, round_metrics
 from fedprice.market.schema import accounts, entries, measured, sa
 from fedprice.market.states import read_state
-from fedprice.verify import Books, VerificationError, check_entry
+from fedprice.verify import Books, VerificationError, canonical, check_entry, entry_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from sqlalchemy import Connection
 
@@ -58,6 +59,11 @@ class LedgerReader:
         self._database, self.name = database, database.name
         self._books = _new_books()
         self._lock = threading.RLock()
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file; None in memory, and on PostgreSQL."""
+        return self._database.file
 
     def close(self) -> None:
         """Close the database."""
@@ -117,6 +123,22 @@ class LedgerReader:
         """Return the content of the entry with this kind and subject; None if there is none."""
         with self._reading() as connection:
             return find(connection, [kind, *of])
+
+    def number_of(self, kind: str, *of: Any) -> int:
+        """Return the number of the entry with this kind and subject."""
+        with self._reading() as connection:
+            found = recorded(connection, [kind, *of])
+        if found is None:
+            raise LedgerError(f"{self.name} has no entry {[kind, *of]}.")
+        return found[1]
+
+    def digests(self, after: int) -> list[str]:
+        """Return the digests of the entries after one, from which their hashes follow."""
+        with self._reading() as connection:
+            return [
+                entry_digest(canonical(own.content), canonical(own.postings))
+                for own in chain(connection, after=after)
+            ]
 
     def offers(self, run: str, attempt: int) -> tuple[str, list[tuple[str, str]]] | None:
         """Return a set of offers with all of its turns; None if there is none.

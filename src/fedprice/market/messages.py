@@ -107,9 +107,9 @@ class ModelSchema:
             sound = whole and found.shapes == shapes and found.content() == content
             lengths = {len(found.names), len(found.shapes), len(found.dtypes), len(found.buffers)}
         except (AttributeError, TypeError, ValueError) as error:
-            raise InputError("`schema` is no schema of a model.") from error
+            raise InputError("`schema` is not a schema of a model.") from error
         if not sound or len(lengths) != 1:
-            raise InputError("`schema` is no schema of a model, or its hash is another one's.")
+            raise InputError("`schema` is not a schema of a model, or does not match its hash.")
         return found
 
 

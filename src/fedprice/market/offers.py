@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes, digest
 from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.messages import (
@@ -32,6 +33,7 @@ from fedprice.market.messages import (
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units
 from fedprice.market.tariffs import Tariff
 from fedprice.tariff import Tariffs
+from fedprice.verify import COINS, LARGEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,8 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOREVER",
+    "Call",
     "Commitment",
     "Conditions",
+    "Ending",
     "Offer",
     "Opening",
     "Proposal",
@@ -89,6 +93,8 @@ class Conditions:
         last accepted update that count: no weight exceeds their product.
     nonce, expires
         A number that was never used before, and the Unix time after which the offer expires.
+    coins
+        How coins follow from the secrets; `fedprice.verify.COINS` is the only rule there is.
     beacon
         The public value that will be mixed into the coins, such as "drand 4815162"; empty for none.
     """
@@ -107,6 +113,7 @@ class Conditions:
     longest_gap: int
     nonce: str
     expires: int
+    coins: str = COINS
     beacon: str = ""
 
     def __post_init__(self) -> None:
@@ -115,6 +122,8 @@ class Conditions:
         require_hash(self, "ledger", "server", "task", "model", "nonce")
         require_decimal(self, "max_weight")
         ModelSchema.load(self.schema)
+        if self.coins != COINS:
+            raise InputError(f"`coins` must be {COINS!r}; got {self.coins!r:.40}.")
         require_number(self, "rounds", 1, 1 << 40)
         require_number(self, "run_rounds", self.rounds, 1 << 40)
         require_number(self, "longest_gap", 1, 1000)
@@ -155,6 +164,9 @@ class Offer:
         k, what the client's absence costs the model according to the server, as a decimal number.
     coin_hash
         Hash of the server's coin secret.
+    position
+        Where the previous period left the client's coin, from which it goes on; None if the client
+        was not in it.
     replaces
         Hash of the offer to the same client that this one replaces; empty for the first.
     """
@@ -167,6 +179,7 @@ class Offer:
     norm_cap: str
     impact: str
     coin_hash: str
+    position: int | None = None
     replaces: str = ""
 
     def __post_init__(self) -> None:
@@ -175,6 +188,8 @@ class Offer:
         require_decimal(self, "impact", *(["norm_cap"] if self.norm_cap != "" else []))
         object.__setattr__(self, "tariff", self.pays.blocks)  # a message has lists
         require_number(self, "level_floor", 1, self.pays.cap)
+        if self.position is not None:
+            require_number(self, "position", 0, LEVEL_ONE - 1)
 
     @cached_property
     def pays(self) -> Tariff:
@@ -245,7 +260,10 @@ class Opening:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The server's receipt for an update (round from 0): accepted, or refused with a reason."""
+    """The server's receipt for an update (round from 0): accepted, or refused with a reason.
+
+    `paid` is what the run has paid the client so far, in micro-units, this update included.
+    """
 
     ledger: str
     run: str
@@ -253,11 +271,47 @@ class Receipt:
     client: str
     update: str
     refused: str = ""
+    paid: int = 0
 
     def __post_init__(self) -> None:
         require_text(self, "run", "client", *(["refused"] if self.refused else []))
         require_hash(self, "ledger", *(["update"] if self.update else []))
         require_number(self, "round", 0, 1 << 40)
+        require_number(self, "paid", 0, LARGEST)
+
+
+@dataclass(frozen=True)
+class Call:
+    """The server's word that it asked a client for an update (round from 0).
+
+    `model` is the hash of the model to start from; `number` is that of the ledger's last entry
+    then: a round is called when the rounds before it are recorded.
+    """
+
+    ledger: str
+    run: str
+    round: int
+    client: str
+    model: str
+    number: int
+
+    def __post_init__(self) -> None:
+        require_text(self, "run", "client")
+        require_hash(self, "ledger", "model")
+        require_number(self, "round", 0, 1 << 40)
+        require_number(self, "number", 1, 1 << 40)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The server's word that offers of a run came to nothing: no coins were used."""
+
+    ledger: str
+    run: str
+
+    def __post_init__(self) -> None:
+        require_text(self, "run")
+        require_hash(self, "ledger")
 
 
 @dataclass(frozen=True)
@@ -282,7 +336,7 @@ class Terms:
 
     @property
     def payment(self) -> int:
-        """What the client earns in total if it always delivers; negative if it pays."""
+        """What the level is paid for all rounds; negative if the client pays."""
         return self.tariff.payment(self.level)
 
 
@@ -309,6 +363,7 @@ def make_offers(
     conditions: Conditions,
     proposals: Mapping[str, Proposal],
     replaced: Mapping[str, str] | None = None,
+    positions: Mapping[str, int] | None = None,
 ) -> dict[str, Signed]:
     """Return the server's signed offers, by client.
 
@@ -322,6 +377,8 @@ def make_offers(
         What all offers have in common, and what is specific to each client.
     replaced
         Hashes of earlier offers of the same run, by client, that these replace.
+    positions
+        Where the previous period left the coins of its clients.
     """
     offers = {}
     for client, own in proposals.items():
@@ -334,6 +391,7 @@ def make_offers(
             norm_cap="" if own.norm_cap is None else f"{own.norm_cap:.6g}",
             impact=repr(float(own.impact)),
             coin_hash="0" * 64,
+            position=(positions or {}).get(client),
             replaces=(replaced or {}).get(client, ""),
         )
         hidden = secret_hash(coin_secret(key, offer))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +14,12 @@ from fedprice.market.ledger import DamagedError, LedgerError
 from fedprice.market.messages import ANY
 from fedprice.market.periods import next_period, run_of
 from fedprice.market.updates import arrays_hash
-from fedprice.rounds.loop import Rounds
+from fedprice.rounds.aggregation.filed import MappedRows, reopened
+from fedprice.rounds.loop import Rounds, group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from fedprice.arrays import Arrays, FloatArray, IntArray, State
     from fedprice.market.ledger import Ledger
@@ -58,17 +61,25 @@ class LedgerKeeper:
 
     def __init__(self, market: MarketRun) -> None:
         self._market = market
+        self.file = _rows_file(market.ledger, market.agreement.run)
+        before = market.agreement.follows
+        self._file_before = _rows_file(market.ledger, before) if before else None
 
     def restore(self) -> State | None:
         """Return the state that the ledger stored with the last round."""
         state, agreement = self._market.state, self._market.agreement
         if state is not None:
             self._market.require_model(_arrays_of(agreement.run, agreement.schema, state))
+            state = _with_rows(self._market.ledger, agreement.run, state)
         return state
 
     def keep(self, round_: int, model: Arrays, state: Callable[[], State]) -> None:
         """Record the round."""
-        self._market.close_round(arrays_hash(model), state())
+        arrays = state().items()
+        kept = {name: array for name, array in arrays if not isinstance(array, MappedRows)}
+        self._market.close_round(arrays_hash(model), kept)
+        if self._file_before is not None:
+            self._file_before.unlink(missing_ok=True)  # this period has its own now
 
 
 def market_rounds(
@@ -107,7 +118,7 @@ def market_rounds(
     if loop.done != market.round:
         raise InputError(f"run {market.agreement.run!r} kept no state to resume from.")
     if before is not None and not loop.done:
-        loop.follow(before)
+        loop.follow(_with_rows(market.ledger, market.agreement.follows, before))
     return loop
 
 
@@ -158,6 +169,24 @@ def model_of(ledger: Ledger, period: str) -> State:
     if arrays_hash(arrays) != rounds[-1]["model"]:
         raise DamagedError(f"the state of run {period!r} has another model.")
     return dict(zip(schema.names, arrays, strict=True))
+
+
+def _rows_file(ledger: Ledger, period: str) -> Path | None:
+    """Return the name of a period's file beside the ledger; None if it is in none."""
+    if ledger.file is None:
+        return None
+    digest = hashlib.sha256(f"{ledger.identity} {period}".encode()).hexdigest()
+    return ledger.file.with_name(f"{ledger.file.name}-rows-{digest[:16]}")
+
+
+def _with_rows(ledger: Ledger, period: str, state: State) -> State:
+    """Return a state with the vectors that are in a file beside the ledger."""
+    aggregated = group(state, "aggregator")
+    if "place" not in aggregated:
+        return state
+    rows = reopened(aggregated, _rows_file(ledger, period))
+    rest = {name: array for name, array in state.items() if not name.startswith("aggregator.")}
+    return rest | {f"aggregator.{name}": array for name, array in rows.items()}
 
 
 def _arrays_of(period: str, schema: ModelSchema, state: State) -> Arrays:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedprice.market.money import LEVEL_ONE, money, money_text
-from fedprice.verify import due
+from fedprice.market.money import LEVEL_ONE, MICRO, money, money_text
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -33,27 +32,28 @@ def pay_lines(run: Run, own: Client) -> list[PayLine]:
     Examples
     --------
     >>> from fedprice.verify import Client, Run
-    >>> alice = Client([[LEVEL_ONE, 20_000_000]], LEVEL_ONE // 2, 1, heads=5, joined=4, missed=1)
-    >>> alice.paid = 6_400_000
+    >>> alice = Client([[LEVEL_ONE, 20_000_000]], LEVEL_ONE // 2, 1, heads=4, joined=3, missed=1)
+    >>> alice.paid = 6_000_000
     >>> for line in pay_lines(Run(10, 0, {"alice": alice}, done=8), alice):
     ...     print(f"{line.amount:>10}  {line.what}")
      10.000000  agreed for 10 rounds at level 0.5
-     -2.000000  rounds not done: 2 of 10
-     -1.600000  heads not delivered: 1 of 5
+     -2.000000  heads not drawn yet: 1 of 5
+     -2.000000  heads not delivered: 1 of 4
     """
     level = f"level {own.level / LEVEL_ONE:.4g}"
     lines = [(f"agreed for {run.rounds:,} rounds at {level}", own.payment)]
     if own.payment < 0:
-        back = f"back for rounds not done: {run.rounds - run.done:,} of {run.rounds:,}"
+        back = f"returned for rounds not done: {run.rounds - run.done:,} of {run.rounds:,}"
         lines.append((back, own.paid - own.payment))
     else:
-        whole = own.payment * run.done // run.rounds
-        share = due(own.payment, run.rounds, run.done, own.heads, own.joined)
-        undone, undelivered = run.rounds - run.done, own.heads - own.joined
+        drawn = own.earned(run.rounds, own.heads)
+        expected = own.level * run.rounds / LEVEL_ONE
+        left = expected - own.heads
+        said = "heads that luck did not give" if run.done == run.rounds else "heads not drawn yet"
+        said = said if left >= 0 else "heads above those of the level"
         lines += [
-            (f"rounds not done: {undone:,} of {run.rounds:,}", whole - own.payment),
-            (f"heads not delivered: {undelivered:,} of {own.heads:,}", share - whole),
-            ("paid before these heads were missed, and not taken back", own.paid - share),
+            (f"{said}: {abs(left):.4g} of {expected:.4g}", drawn - own.payment),
+            (f"heads not delivered: {own.heads - own.joined:,} of {own.heads:,}", own.paid - drawn),
         ]
     return [
         PayLine(what, money(units)) for at, (what, units) in enumerate(lines) if units or not at
@@ -66,10 +66,10 @@ def why_paid(run: Run, own: Client, unit: str) -> str:
     Examples
     --------
     >>> from fedprice.verify import Client, Run
-    >>> alice = Client([[LEVEL_ONE, 20_000_000]], LEVEL_ONE // 2, 1, heads=5, joined=4, missed=1)
-    >>> alice.paid = 6_400_000
+    >>> alice = Client([[LEVEL_ONE, 20_000_000]], LEVEL_ONE // 2, 1, heads=4, joined=3, missed=1)
+    >>> alice.paid = 6_000_000
     >>> why_paid(Run(10, 0, {"alice": alice}, done=8), alice, "EUR")
-    'Paid 6.40 EUR = 10.00 EUR agreed × 8 of 10 rounds × 4 of 5 heads delivered.'
+    'Paid 6.00 EUR = 3 updates × 2.00 EUR; 3 of 4 heads were delivered in 8 of 10 rounds.'
     """
     paid, agreed = f"{money_text(own.paid)} {unit}", f"{money_text(abs(own.payment))} {unit}"
     rounds = f"{run.done:,} of {run.rounds:,} rounds"
@@ -83,16 +83,11 @@ def why_paid(run: Run, own: Client, unit: str) -> str:
         missing = own.heads - own.joined
         return held + " Heads that it does not deliver change nothing." * bool(missing)
     if not own.payment:
-        return "Nothing was agreed to be paid, in either direction."
-    share = due(own.payment, run.rounds, run.done, own.heads, own.joined)
+        return "No payment was agreed, in either direction."
+    each = f"{own.payment / MICRO * LEVEL_ONE / (own.level * run.rounds):,.2f} {unit}"
     if not own.heads:
-        why = f"{agreed} agreed × {rounds}. It drew no heads, so nothing was asked of it."
-    else:
-        why = f"{agreed} agreed × {rounds} × {own.joined:,} of {own.heads:,} heads delivered."
-    if own.paid == share:
-        return f"Paid {paid} = {why}"
+        return f"Paid {paid}: it drew no heads in {rounds}; each update is paid {each}."
     return (
-        f"Paid {paid}. By the rule it would be {money_text(share)} {unit} = {why} But more had "
-        "been paid before the last heads were missed, and nothing is taken back: the next rounds "
-        "pay nothing until the rule has caught up."
+        f"Paid {paid} = {own.joined:,} updates × {each}; {own.joined:,} of {own.heads:,} heads "
+        f"were delivered in {rounds}."
     )

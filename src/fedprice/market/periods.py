@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fedprice.errors import InputError
@@ -26,6 +27,8 @@ __all__ = [
     "Period",
     "Periods",
     "answers_in",
+    "at_their_caps",
+    "grown",
     "is_finished",
     "measured_norms",
     "next_period",
@@ -37,6 +40,7 @@ __all__ = [
     "spent_in",
 ]
 
+GROWTH = 1.1  # the most that prices let a norm grow per period, over the fleet's median growth
 _LATER = re.compile(r"(.+)#([0-9]+)\Z", re.DOTALL)
 
 
@@ -234,7 +238,8 @@ def measured_norms(
     """Return the root mean square norm of each client's accepted updates.
 
     Of several periods, the last one in which a client joined counts: norms shrink as a model is
-    trained.
+    trained. What a client's norm grows by counts up to `GROWTH` times the fleet's median growth, so
+    that a client that scales its updates up raises its price by no more than that per period.
 
     Parameters
     ----------
@@ -256,8 +261,28 @@ def measured_norms(
             for client, norm in seen:
                 if norm:  # updates refused for other reasons have none
                     squares.setdefault(client, []).append(float(norm) ** 2)
-        norms |= {client: (sum(own) / len(own)) ** 0.5 for client, own in squares.items()}
+        found = {client: (sum(own) / len(own)) ** 0.5 for client, own in squares.items()}
+        norms |= found if refused else grown(norms, found)
     return norms
+
+
+def grown(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return the norms of a period, each limited by what it was and the fleet's median growth.
+
+    Examples
+    --------
+    >>> before = {"a": 1.0, "b": 1.0, "c": 2.0}
+    >>> grown(before, {"a": 2.0, "b": 0.5, "c": 1.0, "d": 9.0})  # all others have halved
+    {'a': 0.55, 'b': 0.5, 'c': 1.0, 'd': 9.0}
+    """
+    known = [client for client in after if before.get(client)]
+    if not known:
+        return dict(after)
+    usual = GROWTH * median(after[client] / before[client] for client in known)
+    return {
+        client: min(norm, usual * before[client]) if before.get(client) else norm
+        for client, norm in after.items()
+    }
 
 
 def answers_in(ledger: Ledger, periods: Iterable[str]) -> dict[str, list[Answer]]:
@@ -279,6 +304,20 @@ def answers_in(ledger: Ledger, periods: Iterable[str]) -> dict[str, list[Answer]
                 )
             )
     return answers
+
+
+def at_their_caps(ledger: Ledger, period: str) -> list[str]:
+    """Return the clients whose accepted updates were, on average, within 5 % of their cap."""
+    run = ledger.run(period)
+    norms: dict[str, list[float]] = {}
+    for content in ledger.rounds(period):
+        for client, record in content["joined"].items():
+            norms.setdefault(client, []).append(float(record[2]))
+    return [
+        client
+        for client, own in norms.items()
+        if sum(own) / len(own) >= 0.95 * run.clients[client].norm_cap
+    ]
 
 
 def rounds_before(ledger: Ledger, period: str) -> int:

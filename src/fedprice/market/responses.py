@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprice.commands.respond import earnings_of, levels_of
 from fedprice.errors import InputError
 from fedprice.market.agreement import conditions_of
 from fedprice.market.canonical import canonical_text, digest
 from fedprice.market.chain import find
 from fedprice.market.database import Database
+from fedprice.market.earnings import earnings_of, levels_of
 from fedprice.market.messages import RefusedError, Signed
 from fedprice.market.money import LEVEL_ONE, money_text
 from fedprice.market.offers import FOREVER, Conditions, Offer, chosen_level, run_tariffs

@@ -173,7 +173,8 @@ class MarketRun:
         if client in self._joined or not self._is_asked(client):
             return
         reason = plain_reason(reason)  # so that the receipt and the ledger agree
-        self.refused[client] = Refused(reason)
+        known = "" if norm is None else f"{norm:.6g}"
+        self.refused[client] = Refused(reason, update_norm=known if signed is None else "")
         if signed is None:
             return
         try:
@@ -181,7 +182,6 @@ class MarketRun:
         except RefusedError:
             return
         if update == Update(self.agreement.run, client, self.round, update.arrays, self.model):
-            known = "" if norm is None else f"{norm:.6g}"
             signature = signed.signature.hex()
             self.refused[client] = Refused(reason, update.arrays, known, signature)
 
@@ -207,8 +207,9 @@ class MarketRun:
         """Return the server's receipts for this round's updates, before it is closed."""
 
         def receipt(client: str, update: str, refused: str = "") -> Receipt:
-            run = self.agreement.run
-            return Receipt(self.ledger.identity, run, self.round, client, update, refused)
+            run, own = self.agreement.run, self._run.clients[client]
+            paid = own.earned(self._run.rounds, own.joined + (not refused))
+            return Receipt(self.ledger.identity, run, self.round, client, update, refused, paid)
 
         accepted = {client: receipt(client, own.update) for client, own in self._joined.items()}
         return accepted | {
@@ -225,7 +226,7 @@ class MarketRun:
 def fund_run(bargain: Bargain, budget: int) -> None:
     """Deposit what a new run needs, for simulations: the budget, and what payers owe."""
     ledger, terms = bargain.ledger, bargain.terms
-    if bargain.is_over or sum(own.payment for own in terms.values()) > budget:
+    if bargain.is_over or bargain.cost > budget:
         return  # it is already open, or cannot be opened
     # Other terms may need another amount, and deposits for earlier ones are still there.
     sets = range(2, bargain.attempt + 1)

@@ -20,7 +20,7 @@ __all__ = [
     "states",
 ]
 
-SCHEMA = "fedprice_0004"  # the newest migration
+SCHEMA = "fedprice_0005"  # the newest migration
 
 metadata = sa.MetaData()
 accounts = sa.Table(

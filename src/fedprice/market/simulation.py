@@ -18,7 +18,7 @@ import numpy as np
 from fedprice.client_columns import WEIGHT_TOLERANCE
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
-from fedprice.market.bargain import Bargain
+from fedprice.market.bargain import Bargain, positions_after
 from fedprice.market.coins import own_secret
 from fedprice.market.keys import simulation_key
 from fedprice.market.ledger import Ledger
@@ -37,7 +37,7 @@ from fedprice.market.periods import require_period, rounds_before
 from fedprice.market.run import MarketRun, fund_run
 from fedprice.market.terms import largest_weight, least_levels, offered_tariffs
 from fedprice.market.updates import Update, arrays_hash
-from fedprice.rounds.aggregation import aggregator_of, usual_aggregator
+from fedprice.rounds.aggregation import aggregator_of
 from fedprice.rounds.server_step import Plain
 from fedprice.rounds.simulation import Driver, probabilities, run_fingerprint
 from fedprice.verify import LONGEST_GAP
@@ -68,10 +68,10 @@ def simulate_market(
     rounds: int | None = None,
     follows: str = "",
     seed: int = 0,
-    aggregator: Aggregator | None = None,
+    aggregator: Aggregator | str | None = None,
     server_step: ServerStep | None = None,
     delivery: npt.ArrayLike = 1.0,
-    norm_cap: float = math.inf,
+    norm_cap: npt.ArrayLike = math.inf,
     clock: Clock | None = None,
     evaluate_every: int = 10,
     threads: int | None = None,
@@ -104,7 +104,7 @@ def simulate_market(
         The probability that a client that drew heads delivers, shape (num_clients,) or a scalar;
         the server does not know it.
     norm_cap
-        The largest norm of an update that is accepted.
+        The largest norm of an update that is accepted, shape (num_clients,) or a scalar.
     metrics
         Whether each evaluation is recorded outside the chain, where `fedprice serve` shows it live.
 
@@ -119,7 +119,7 @@ def simulate_market(
     >>> outcome = solve(Game(clients, bound=Bound(alpha=3, rounds=20), budget=8))
     >>> ledger = Ledger("sqlite://")
     >>> history = simulate_market(task, outcome, ledger=ledger, run="first")
-    >>> len(ledger.verify().hashes), ledger.balance("treasury"), sum(ledger.balances().values())
+    >>> len(ledger.verify().hashes), ledger.balance("escrow:first"), sum(ledger.balances().values())
     (27, 0, 0)
     """
     if not isinstance(ledger, Ledger):
@@ -152,9 +152,8 @@ def simulate_market(
     ledger.use_key(server)
     keys = {name: simulation_key(f"client {name}") for name in names}
     before = state_after(ledger, follows, task.layout) if follows else None
-    if aggregator is None and outcome.aggregator is not None:
-        aggregator = aggregator_of(outcome.aggregator)
-    aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
+    aggregator = aggregator_of(aggregator or outcome.aggregator)
+    server_step = server_step or Plain()
     initial = task.layout.own(task.initial)
     agreement = agree(
         ledger,
@@ -231,7 +230,7 @@ def agree(
     conditions: Conditions,
     samples: npt.NDArray[Any],
     tariffs: Tariffs | None = None,
-    norm_cap: float = math.inf,
+    norm_cap: npt.ArrayLike = math.inf,
 ) -> Agreement:
     """Post an outcome's prices or tariffs, let each client answer for itself, and open the run.
 
@@ -239,16 +238,18 @@ def agree(
     """
     game, names = outcome.game, list(keys)
     offered, budget = offered_tariffs(outcome, tariffs, conditions.rounds)
+    caps = np.broadcast_to(np.asarray(norm_cap, np.float64), len(names)).tolist()
     proposals = {
-        name: Proposal(tariff, floor, impact, None if math.isinf(norm_cap) else norm_cap)
-        for name, tariff, floor, impact in zip(
-            names, offered, least_levels(outcome), game.impact.tolist(), strict=True
+        name: Proposal(tariff, floor, impact, None if math.isinf(cap) else cap)
+        for name, tariff, floor, impact, cap in zip(
+            names, offered, least_levels(outcome), game.impact.tolist(), caps, strict=True
         )
     }
     bargain = Bargain(ledger, server, conditions.run)
     if not bargain.attempt:
         bargain.offer(conditions, proposals)
-    wanted = make_offers(server, conditions, proposals)
+    positions = positions_after(ledger, conditions.follows)
+    wanted = make_offers(server, conditions, proposals, positions=positions)
     if wanted != bargain.offers:
         raise InputError(
             f"run {conditions.run!r} in {ledger.name} was started with another task, seed, model "

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 MONEY: Any = pl.Decimal(38, 6)
-SENT_NOTHING = "drew heads, and sent nothing"
+SENT_NOTHING = "selected, but sent no update"
 MOST_ROUNDS = 12  # named on a page, in a line of why nothing was paid
 OVER = 4.0  # declared over shown, in multiples of the median; honest clients reach 3.9
 
@@ -216,7 +216,7 @@ def entries_of(report: Books, whole: Iterable[Entry], client: str) -> pl.DataFra
     report, whole
         What the ledger adds up to, and its entries, or the client's part of them.
     client
-        Whose statement it is.
+        Name of the client.
     """
     account, balance = f"client:{client}", 0
     inside = {name for name, run in report.runs.items() if client in run.clients}
@@ -260,7 +260,7 @@ def runs_with(report: Books, client: str) -> pl.DataFrame:
             "refused": own.refused,
             "paid": money(own.paid),
             # What breaking its word cost it.
-            "lost": money(max(0, own.payment * run.done // run.rounds - own.paid)),
+            "lost": money(max(0, own.earned(run.rounds, own.heads) - own.paid)),
         }
         for name, run in report.runs.items()
         if (own := run.clients.get(client)) is not None

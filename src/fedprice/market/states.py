@@ -1,9 +1,10 @@
 """The state that a run resumes from, as rows outside the chain: of any size, in limited memory.
 
-One row describes the arrays of a run's state and holds a digest of all of it; their bytes, one
-array after the other, are in parts of at most 1 MiB. A run's next state overwrites the parts of the
-last one: SQLite then writes the same pages again, which takes half the time of deleting and
-inserting them.
+One row describes the arrays of a run's state and holds a digest of all of it, followed by that of
+each part; their bytes, one array after the other, are in parts of at most 1 MiB. A run's next state
+overwrites the parts of the last one: SQLite then writes the same pages again, which takes half the
+time of deleting and inserting them. Of remembered vectors, which come first, only those are
+overwritten that the round has written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.schema import sa, state_parts, states
+from fedprice.rows import chunks_of, rounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -80,20 +82,48 @@ def write_state(connection: Connection, run: str, done: int, state: State) -> No
             raise InputError(
                 f"a state holds arrays of numbers and text; {name!r} is of type {array.dtype}."
             )
-    about = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
-    described = canonical_bytes(about).decode()
-    parts = list(_parts(map(_bytes_of, arrays.values())))
+    chunks = chunks_of(arrays)
+    large = {name: arrays.pop(name) for name in dict.fromkeys(chunk.array for chunk in chunks)}
+    about = [_Described(name, a.dtype, a.shape) for name, a in (large | arrays).items()]
+    described = canonical_bytes([[name, kind.str, list(s)] for name, kind, s in about]).decode()
+    parts, written = list[bytes | memoryview](), list[int]()
+    for chunk in chunks:
+        parts += _pieces(_bytes_of(chunk.rows))
+        written += [chunk.written] * (len(parts) - len(written))
+    parts += _parts(map(_bytes_of, arrays.values()))
+    digests, last = list[bytes](), rounds_of(arrays) - 1 if chunks else 0
+    if last > 0:  # in the first round of a memory, the last state is that of another one
+        digests = _last_digests(connection, run, about[: len(large)])[: len(written)]
+    changed = [n for n in range(len(parts)) if n >= len(digests) or written[n] >= last]
+    digests += [b""] * (len(parts) - len(digests))
     with ThreadPoolExecutor(1) as hashing:  # while the database writes
-        digests = hashing.map(_digest, parts) if len(parts) > 1 else map(_digest, parts)
-        for number, part in enumerate(parts):
-            of = {"of_run": run, "of_number": number, "new": part}
+        new = [parts[number] for number in changed]
+        hashed = hashing.map(_digest, new) if len(new) > 1 else map(_digest, new)
+        for number in changed:
+            of = {"of_run": run, "of_number": number, "new": parts[number]}
             if connection.execute(_REPLACE_PART, of).rowcount == 0:
-                connection.execute(_NEW_PART, {"run": run, "number": number, "bytes": part})
-        digest = _whole_digest(run, done, described, digests)
+                row = {"run": run, "number": number, "bytes": parts[number]}
+                connection.execute(_NEW_PART, row)
+        for number, digest in zip(changed, hashed, strict=True):
+            digests[number] = digest
     connection.execute(_DROP_REST, {"of_run": run, "count": len(parts)})
-    row = {"run": run, "done": done, "arrays": described, "digest": digest}
+    row = {"run": run, "done": done, "arrays": described}
+    row["digest"] = _digests_text(run, done, described, digests)
     if connection.execute(_REPLACE_STATE, row | {"of_run": run}).rowcount == 0:
         connection.execute(states.insert(), row)
+
+
+def _last_digests(connection: Connection, run: str, first: list[_Described]) -> list[bytes]:
+    """Return the digests of the parts of the last state, none unless it begins with such arrays."""
+    row = connection.execute(_STATE, {"of_run": run}).first()
+    try:
+        if row is None or _described(connection, row)[: len(first)] != first:
+            return []
+        text = bytes.fromhex(row.digest[64:])
+    except (TypeError, ValueError):  # it is damaged, and replaced
+        return []
+    digests = [text[at : at + 32] for at in range(0, len(text), 32)]
+    return digests if row.digest == _digests_text(run, row.done, row.arrays, digests) else []
 
 
 def drop_state(connection: Connection, run: str) -> None:
@@ -176,7 +206,8 @@ def _stream(connection: Connection, row: Row[Any], about: list[_Described]) -> I
         digests.append(_digest(part))
         yield part
         left -= len(part)
-    if _whole_digest(row.run, row.done, row.arrays, digests) != row.digest:
+    text = _digests_text(row.run, row.done, row.arrays, digests)
+    if row.digest not in (text, text[:64]):  # earlier versions stored no digests of parts
         raise ValueError("it has another digest")
 
 
@@ -193,18 +224,23 @@ def _parts(contents: Iterable[memoryview]) -> Iterator[bytes | memoryview]:
             yield from filter(None, [b"".join(together)])
             together.clear()
         if len(content) > SMALL:
-            yield from (content[at : at + PART] for at in range(0, len(content), PART))
+            yield from _pieces(content)
         else:
             together.append(content)
     yield from filter(None, [b"".join(together)])
+
+
+def _pieces(content: memoryview) -> Iterator[memoryview]:
+    return (content[at : at + PART] for at in range(0, len(content), PART))
 
 
 def _digest(part: bytes | memoryview) -> bytes:
     return hashlib.sha256(part).digest()
 
 
-def _whole_digest(run: str, done: int, described: str, digests: Iterable[bytes]) -> str:
+def _digests_text(run: str, done: int, described: str, digests: list[bytes]) -> str:
+    """Return the digest of a state, followed by those of its parts."""
     whole = hashlib.sha256(canonical_bytes([run, done, described]))
-    for digest in digests:
-        whole.update(digest)
-    return whole.hexdigest()
+    parts = b"".join(digests)
+    whole.update(parts)
+    return whole.hexdigest() + parts.hex()

@@ -5,7 +5,9 @@ Its counterpart in floating-point numbers, for all clients at once, is `fedprice
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
 from fedprice.errors import InputError
@@ -13,8 +15,6 @@ from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units, mo
 from fedprice.verify import LARGEST, MOST_BLOCKS, tariff_payment
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from fedprice.tariff import Tariffs
 
 __all__ = ["Tariff", "whole_tariffs"]
@@ -96,8 +96,22 @@ class Tariff:
 
     def most(self, floor: int) -> int:
         """Return the largest payment of the levels that can be chosen, from a least one on."""
-        levels = [end for end in self.ends if end >= floor]
-        return max(map(self.payment, levels if self.menu else [floor, *levels]))
+        return max(map(self.payment, self._levels(floor)))
+
+    def one_more(self, floor: int, rounds: int) -> int:
+        """Return the most that an update can earn in a number of rounds, rounded up.
+
+        Evenly spaced coins show at most one head more than a level has, and it is paid.
+        """
+        dearest = max(
+            Fraction(self.payment(q) * LEVEL_ONE, q * rounds) for q in self._levels(floor)
+        )
+        return max(math.ceil(dearest), 0)
+
+    def _levels(self, floor: int) -> list[int]:
+        """Return the levels among which payments, and what an update earns, are largest."""
+        ends = [end for end in self.ends if end >= floor]
+        return ends if self.menu else [floor, *ends]
 
     @property
     def brief(self) -> str:

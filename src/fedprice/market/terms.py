@@ -18,10 +18,19 @@ from fedprice.market.tariffs import Tariff, whole_tariffs
 from fedprice.pricing import Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from fedprice.pricing import Outcome
     from fedprice.tariff import Tariffs
 
-__all__ = ["budgeted_tariffs", "largest_weight", "least_levels", "offered_tariffs"]
+__all__ = [
+    "budgeted_tariffs",
+    "largest_weight",
+    "least_levels",
+    "offered_tariffs",
+    "one_more",
+    "one_round",
+]
 
 
 def offered_tariffs(
@@ -29,9 +38,10 @@ def offered_tariffs(
 ) -> tuple[list[Tariff], int]:
     """Return what to offer each client for a period, and what the period may cost in micro-units.
 
-    Without tariffs, an outcome's prices up to its levels are offered, and the budget is the
-    period's share of its game's. Clients choose their levels from tariffs on their own, so the
-    budget is then the sum of the largest payments that they can choose.
+    Without tariffs, an outcome's prices up to its levels are offered: they add up to what the
+    outcome spends, at most the period's share of its game's budget. Clients choose their levels
+    from tariffs on their own, so the budget is then the sum of the largest payments that they can
+    choose. In both cases a period may cost one update more of each client.
 
     Parameters
     ----------
@@ -43,22 +53,29 @@ def offered_tariffs(
         Rounds of the period, of all rounds of the outcome's game.
     """
     share = Fraction(rounds, outcome.game.bound.rounds)
+    floors = least_levels(outcome)
     if tariffs is None:
         budget = int(micro_units(outcome.game.budget) * share)
-        return budgeted_tariffs(outcome, rounds=rounds, budget=budget), budget
+        offered = budgeted_tariffs(outcome, rounds=rounds, budget=budget)
+        return offered, budget + one_more(zip(offered, floors, strict=True), rounds)
     if len(tariffs) != len(outcome.levels):
         raise InputError(
             f"`tariffs` must have {len(outcome.levels)} rows, one per client; got {len(tariffs)}."
         )
     found = whole_tariffs(tariffs, share)
-    floors = least_levels(outcome)
     for n, (own, floor) in enumerate(zip(found, floors, strict=True)):
         if floor > own.cap:
             raise InputError(
                 f"the tariff of client {outcome.game.clients.ids[n]!r} must end at its least level "
                 f"of {floor / LEVEL_ONE:.6g} or above; got {own.cap / LEVEL_ONE:.6g}."
             )
-    return found, sum(own.most(floor) for own, floor in zip(found, floors, strict=True))
+    both = list(zip(found, floors, strict=True))
+    return found, sum(own.most(floor) for own, floor in both) + one_more(both, rounds)
+
+
+def one_more(offered: Iterable[tuple[Tariff, int]], rounds: int) -> int:
+    """Return what one update more of each client costs at most, by tariffs and least levels."""
+    return sum(tariff.one_more(floor, rounds) for tariff, floor in offered)
 
 
 def budgeted_tariffs(
@@ -80,6 +97,11 @@ def budgeted_tariffs(
     """
     if outcome.status is Status.INFEASIBLE:
         raise InputError("an infeasible outcome cannot be offered; raise the budget.")
+    if outcome.status is Status.OVER_BUDGET:
+        raise InputError(
+            f"scheme {outcome.scheme!r} spends {outcome.spend:.6g}, but the budget is "
+            f"{outcome.game.budget:.6g}. Raise the budget, or choose another scheme."
+        )
     if not outcome.posts_prices:
         raise InputError(
             f"scheme {outcome.scheme!r} has no prices, so there is no market. Choose another one."
@@ -88,7 +110,8 @@ def budgeted_tariffs(
     share = Fraction(total if rounds is None else rounds, total)
     most = int(micro_units(outcome.game.budget) * share) if budget is None else budget
     # Levels are rounded down, but a payer's up, since its payment is part of the budget.
-    caps = [max(level_units(float(level)), 1) for level in outcome.levels]
+    least = one_round(total)
+    caps = [max(level_units(float(level)), least) for level in outcome.levels]
     caps = [
         cap + int(price < 0 and cap < LEVEL_ONE)
         for cap, price in zip(caps, outcome.prices, strict=True)
@@ -106,11 +129,16 @@ def budgeted_tariffs(
 def least_levels(outcome: Outcome) -> list[int]:
     """Return the least level that each client may commit to, in multiples of 2⁻³².
 
-    The floors of the outcome's game, rounded down, and at least one unit, since no update can
-    have the weight 1/0. With these, no weight a/q exceeds the largest that the game's floors were
-    made for.
+    The floors of the outcome's game, rounded down, and at least one round of the run. With these,
+    no weight a/q exceeds the largest that the game's floors were made for.
     """
-    return [max(level_units(float(floor)), 1) for floor in outcome.game.clients.level_min]
+    least = one_round(outcome.game.bound.rounds)
+    return [max(level_units(float(floor)), least) for floor in outcome.game.clients.level_min]
+
+
+def one_round(run_rounds: int) -> int:
+    """Return the level that joins one round of a run: lower ones are not offered."""
+    return -(-LEVEL_ONE // run_rounds)
 
 
 def largest_weight(outcome: Outcome) -> float:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import signal
 import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedprice.children import follow_parent, sparing_children
 from fedprice.errors import FedpriceError
 from fedprice.market.database import Database
 from fedprice.market.inspection import Inspection
@@ -107,7 +107,8 @@ class Verification:
         self._process = context.Process(
             target=_verify, args=(url, theirs), name="fedprice verification", daemon=True
         )
-        self._process.start()
+        with sparing_children():
+            self._process.start()
         theirs.close()
 
     def checked(self, run: str = "") -> Checked:
@@ -153,9 +154,8 @@ def _read(answer: dict[str, Any]) -> Checked:
 
 def _verify(url: str, pipe: Connection) -> None:
     """Verify a ledger until the other end of the pipe is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the server ends this process
+    follow_parent()
     os.nice(10)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     desk = _Desk(url)
     while True:
         wait = desk.go_on()
@@ -169,14 +169,6 @@ def _verify(url: str, pipe: Connection) -> None:
                     pipe.send_bytes(json.dumps(desk.answer(asked.decode())).encode())
         except (EOFError, OSError):
             return
-
-
-def _end_with_parent() -> None:
-    """End this process at once when the one that started it is gone."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-    os._exit(0)
 
 
 class _Desk:

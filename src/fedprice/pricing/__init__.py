@@ -4,7 +4,15 @@ A function with the name of its module is imported from that module, because her
 `from fedprice.pricing.equilibrium import equilibrium`.
 """
 
-from fedprice.pricing import equilibrium, subset, uniform, weighted  # registers their schemes
+from fedprice.pricing import (  # registers their schemes
+    at_cost,
+    equilibrium,
+    full,
+    subset,
+    uniform,
+    weighted,
+)
+from fedprice.pricing.along import scale_to_budget
 from fedprice.pricing.outcome import Certificate, Outcome, Status
 from fedprice.pricing.published import uniform_published, weighted_published
 from fedprice.pricing.reference import convex, msearch, random_starts
@@ -18,12 +26,15 @@ __all__ = [
     "Outcome",
     "Scheme",
     "Status",
+    "at_cost",
     "convex",
     "equilibrium",
     "find_scheme",
     "find_schemes",
+    "full",
     "msearch",
     "random_starts",
+    "scale_to_budget",
     "scheme",
     "solve",
     "subset",

@@ -1,44 +1,94 @@
-"""The search behind uniform and weighted pricing: as far along one direction as the budget goes."""
+"""`scale_to_budget`: prices in given proportions, as high as the budget allows."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedprice.client_columns import floats
+from fedprice.errors import InputError
 from fedprice.game import best_response, price_for
 from fedprice.pricing.outcome import Outcome
 from fedprice.pricing.root import Spend, find_root
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from fedprice.arrays import FloatArray
     from fedprice.game import Game
 
 
-__all__ = ["price_along"]
+__all__ = ["price_along", "scale_to_budget"]
 
 
-def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
-    """Return the outcome of the prices P_n = s · direction_n that just use up the budget.
+def scale_to_budget(game: Game, shape: npt.ArrayLike) -> FloatArray:
+    """Return prices in these proportions, scaled until the clients' answers cost the budget.
 
-    The clients answer with their true best response. The scalar s ≥ 0 is the root of
-    Σ P_n q_n(P_n) = B, or the smallest that puts every client at its cap. A client whose floor
-    needs a higher price gets that price; without floors this never happens.
+    The prices are P_n = s · shape_n, with the s at which Σ P_n q_n(P_n) = B, or the smallest that
+    puts every client at its cap. A client whose floor needs a higher price gets that price.
 
     Parameters
     ----------
     game
         The game.
-    direction
-        Non-negative relative prices, shape (N,).
-    scheme
-        The name to put into the outcome.
+    shape
+        Relative prices, at least 0 and not all 0, shape (N,).
+
+    Examples
+    --------
+    A mechanism in three lines, which pays clients in proportion to their impact:
+
+    >>> import fedprice as fp
+    >>> @fp.scheme("by-impact")
+    ... def by_impact(game):
+    ...     prices = fp.scale_to_budget(game, game.impact)
+    ...     return fp.Outcome.from_prices(game, prices, scheme="by-impact")
+    >>> clients = fp.Clients(samples=[1, 3], grad_norm=1, cost=[4, 5], value=[0, 900])
+    >>> game = fp.Game(clients, bound=fp.Bound(alpha=2, rounds=1000), budget=6)
+    >>> outcome = fp.solve(game, "by-impact")
+    >>> round(outcome.spend, 9), (outcome.prices / outcome.prices[0]).round(9)
+    (6.0, array([1., 9.]))
+    >>> del fp.SCHEMES["by-impact"]
     """
-    with np.errstate(all="ignore"):  # `solve` refuses what overflows
-        return _price_along(game, direction, scheme)
+    direction = floats("shape", shape)
+    count = len(game.clients)
+    if direction.shape != (count,):
+        raise InputError(f"`shape` must have one entry per client, {count}; got {direction.shape}.")
+    bad = ~(np.isfinite(direction) & (direction >= 0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise InputError(
+            f"`shape` must be finite numbers, at least 0; got {direction[row]:g} for client "
+            f"{game.clients.ids[row]!r}."
+        )
+    if not direction.any():
+        raise InputError("`shape` must be above 0 for at least one client; got only zeros.")
+    return _scaled(game, direction / direction.max()).prices
 
 
-def _price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
+def price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
+    """Return the outcome of `scale_to_budget`, with the least budget at which floors are met."""
+    scaled = _scaled(game, direction)
+    return Outcome.from_prices(
+        game,
+        scaled.prices,
+        scheme=scheme,
+        least_budget=scaled.least_budget,
+        iterations=scaled.iterations,
+    )
+
+
+class _Scaled(NamedTuple):
+    """Prices, the least budget that meets all floors, and the passes that the search took."""
+
+    prices: FloatArray
+    least_budget: float
+    iterations: int
+
+
+@np.errstate(all="ignore")  # `solve` refuses what overflows
+def _scaled(game: Game, direction: FloatArray) -> _Scaled:
     clients = game.clients
     at_floor = np.where(clients.level_min > 0, price_for(game, clients.level_min), -np.inf)
     positive = direction > 0
@@ -65,9 +115,7 @@ def _price_along(game: Game, direction: FloatArray, scheme: str) -> Outcome:
         root = find_root(spend, start=most / 2, upper=most)
         scalar = root.point if root.found else root.lower
         iterations = root.iterations + 2
-    return Outcome.from_prices(
-        game, prices(scalar), scheme=scheme, least_budget=least, iterations=iterations
-    )
+    return _Scaled(prices(scalar), least, iterations)
 
 
 def _response_slope(game: Game, levels: FloatArray) -> FloatArray:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXTREMES",
-    "UNIT",
     "Section",
     "certificate_line",
     "count_clients",
+    "distance_text",
     "extremes",
     "facts_table",
     "header",
@@ -33,13 +33,15 @@ __all__ = [
     "infeasible_line",
     "money",
     "number",
+    "percent",
     "rich_summary",
     "rich_tables",
     "safe",
+    "saved_share",
 ]
 
 EXTREMES = 5  # payees and payers shown
-UNIT = " · α"  # of losses where α is not known
+LEAST_SHARE = 1e-6  # smaller shares of a loss are the same to everybody
 
 
 def number(value: float) -> str:
@@ -64,64 +66,123 @@ def money(value: float, currency: str = "") -> str:
     return f"{number(value)} {currency}" if currency else number(value)
 
 
+def percent(share: float) -> str:
+    """Return a share in per cent, with three significant digits.
+
+    Examples
+    --------
+    >>> percent(0.54021), percent(0.0012345), percent(1e-9), percent(1)
+    ('54%', '0.123%', '0%', '100%')
+    """
+    return f"{100 * share:.3g}%" if abs(share) >= LEAST_SHARE else "0%"
+
+
+def distance_text(outcome: Outcome) -> str:
+    """Return the distance to full participation in words.
+
+    Examples
+    --------
+    >>> import fedprice as fp
+    >>> game = fp.Game(fp.population(), fp.Bound(alpha=3.3, rounds=1000), budget=200)
+    >>> distance_text(fp.solve(game))
+    '62.3%: as if everybody joined 37.7% of the rounds'
+    """
+    left = outcome.distance
+    if left == 1:
+        return "100%: clients that matter never join"
+    return f"{percent(left)}: as if everybody joined {percent(1 - left)} of the rounds"
+
+
 def safe(text: str) -> str:
     """Return a client's name without the characters that could control a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def certificate_line(outcome: Outcome, unit: str = "") -> str:
-    """Return the certificate in one line; `unit` is that of losses."""
-    proof = outcome.certificate
+def certificate_line(outcome: Outcome) -> str:
+    """Return the certificate in one line."""
+    proof, loss = outcome.certificate, outcome.expected_loss
     if outcome.status is Status.INFEASIBLE:
         return infeasible_line(outcome)
     if not np.isfinite(proof.dual):
-        return f"No certificate: {outcome.scheme} claims no optimality."
+        return f"No certificate: {outcome.scheme} does not claim to be optimal."
+    what = "prices" if outcome.bought is None else "levels, paid in the same way,"
+    saved = saved_share(proof.primal - proof.dual, loss)
     return (
-        f"Certificate: primal {proof.primal:.10g}{unit}, dual {proof.dual:.10g}{unit}, "
-        f"relative gap {abs(proof.gap):.1e}."
+        f"Certificate: within the budget, no other {what} have an expected loss that is lower by "
+        f"more than {saved}; this is proven."
     )
+
+
+def saved_share(saved: float, loss: float) -> str:
+    """Return the most that could be saved of a loss, in per cent, rounded up to one digit.
+
+    Examples
+    --------
+    >>> saved_share(0.011, 1.0), saved_share(1e-12, 1.0), saved_share(0.0, 0.0)
+    ('2%', '0.0001%', '0.0001%')
+    """
+    share = max(saved / loss if loss else 0.0, LEAST_SHARE)
+    up = Context(prec=1, rounding=ROUND_CEILING).create_decimal_from_float(100 * share * (1 - 1e-9))
+    return f"{float(up):g}%"
 
 
 def infeasible_line(outcome: Outcome) -> str:
     """Return a line with a budget that suffices, never with one that does not."""
     budget, scheme = f"{outcome.game.budget:.12g}", outcome.scheme
+    floors = "or lower the floors (level_min, a larger max_weight)."
+    user_made = not (
+        outcome.iterations or np.isfinite(outcome.least_budget) or scheme.startswith("--")
+    )
+    if user_made:
+        low = int((outcome.levels < outcome.game.clients.level_min).sum())
+        over = outcome.spend > outcome.game.budget
+        wrong = f"spend {outcome.spend:,.6g}, and the budget is {budget}"
+        return (
+            f"infeasible: the prices of {scheme} "
+            f"{wrong if over else f'leave {count_clients(low)} below their floors'}. "
+            f"Scale them with `fp.scale_to_budget`, {'or raise the budget.' if over else floors}"
+        )
     if not np.isfinite(outcome.least_budget):
         return f"infeasible: {scheme} found no prices within a budget of {budget}."
     up = Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(outcome.least_budget)
     # Where a level of 0 is cheapest, only budgets strictly above this one suffice.
     bound = "above" if (outcome.levels == 0).any() else "of at least"
-    floors = " or lower the floors (level_min, a larger max_weight)"
-    advice = floors if outcome.game.clients.level_min.any() else ""
+    advice = f" {floors}" if outcome.game.clients.level_min.any() else "."
     return (
         f"infeasible: {scheme} needs a budget {bound} {float(up):.6g}; got {budget}. "
-        f"Raise the budget{advice}."
+        f"Raise the budget{advice}"
     )
 
 
-def facts(
-    outcome: Outcome, currency: str = "", *, alpha_known: bool = True
-) -> list[tuple[str, str]]:
+def facts(outcome: Outcome, currency: str = "") -> list[tuple[str, str]]:
     """Return what matters about an outcome, as pairs of a name and a text."""
     payers, count = outcome.payers, len(outcome.levels)
     # The remainder of payments that cancel each other is rounding error, not money.
     negligible = abs(outcome.spend) < 1e-9 * float(np.abs(outcome.payments).sum())
     spend = 0.0 if negligible else outcome.spend
-    unit, budget = "" if alpha_known else UNIT, money(outcome.game.budget, currency)
+    budget = outcome.game.budget
     pairs = [
         ("status", outcome.status.value),
-        ("spend", f"{number(spend)} of {budget}"),
-        ("expected loss", f"{number(outcome.expected_loss)}{unit} above full participation"),
+        ("spend", f"{number(spend)} of {money(budget, currency)}"),
+        ("distance to full participation", distance_text(outcome)),
         ("mean level", number(float(outcome.levels.mean()))),
         ("largest weight", f"{number(outcome.largest_weight)} (weight / level)"),
         ("payers", f"{number(payers)} of {count_clients(count)}"),
     ]
-    if outcome.multiplier and alpha_known:
+    if outcome.bought is not None:
+        pairs.insert(1, ("offers", "one level for one payment, to take or leave as a whole"))
+    if np.isfinite(outcome.sign_threshold) and outcome.game.clients.value.any():
         pairs.append(
             ("sign threshold", f"clients pay above a value of {number(outcome.sign_threshold)}")
         )
     if outcome.multiplier:
-        one = f"one more {currency or 'unit'} of budget"
-        pairs.append(("marginal value", f"{one}: {number(-outcome.multiplier)}{unit} loss"))
+        # The distance is L / (L + K), with the loss L and K = Σ k.
+        loss, whole = outcome.expected_loss, outcome.certificate.primal
+        more = abs(budget) / 100 or 1.0
+        closer = outcome.multiplier * more * (whole - loss) / whole**2
+        share = "1% of the budget more" if budget else "a budget"
+        points = f"{percent(closer).removesuffix('%')} percentage points"
+        pairs.append(("marginal value", f"{share} ({money(more, currency)}): {points} closer"))
     return pairs
 
 
@@ -150,12 +211,25 @@ def extremes(
     return found
 
 
-def _rows(outcome: Outcome, clients: npt.NDArray[np.intp]) -> Iterable[list[str]]:
+def _section(
+    heading: str, outcome: Outcome, clients: npt.NDArray[np.intp], currency: str
+) -> Section:
+    """Return the offers to some clients: prices, or what payments by contract are made of."""
     table = outcome.game.clients
-    for n in clients:
-        name = str(n + 1) if table.given_ids is None else table.given_ids[n]
-        columns = (table.value, table.cost, outcome.levels, outcome.prices, outcome.payments)
-        yield [name, *(number(float(column[n])) for column in columns)]
+    columns = [table.value, table.cost, outcome.levels, outcome.prices, outcome.payments]
+    names = header(currency)
+    if outcome.bought is not None:
+        above = {"above it": outcome.profits} if outcome.profits.any() else {}
+        parts = {"cost at level": outcome.payments - outcome.profits, **above}
+        columns[3:4] = parts.values()
+        label = f" ({currency})" if currency else ""
+        names = (*names[:4], *(f"{name}{label}" for name in parts), names[-1])
+    rows = [
+        [str(n + 1) if table.given_ids is None else table.given_ids[n],
+         *(number(float(column[n])) for column in columns)]
+        for n in clients
+    ]  # fmt: skip
+    return Section(heading, names, rows)
 
 
 def header(currency: str = "") -> tuple[str, ...]:
@@ -226,11 +300,7 @@ def html_tables(
 
 
 def rich_summary(
-    outcome: Outcome,
-    *,
-    currency: str = "",
-    most: int | None = EXTREMES,
-    alpha_known: bool = True,
+    outcome: Outcome, *, currency: str = "", most: int | None = EXTREMES
 ) -> RenderableType:
     """Return a summary for rich: facts, largest payees and payers, certificate.
 
@@ -242,10 +312,8 @@ def rich_summary(
         The label of money.
     most
         How many payees and payers there are at most; all clients for None.
-    alpha_known
-        Whether α is known; otherwise losses are in units of it.
     """
-    return rich_tables(*_parts(outcome, currency, most, alpha_known=alpha_known))
+    return rich_tables(*_parts(outcome, currency, most))
 
 
 def html_summary(outcome: Outcome) -> str:
@@ -254,16 +322,11 @@ def html_summary(outcome: Outcome) -> str:
 
 
 def _parts(
-    outcome: Outcome,
-    currency: str = "",
-    most: int | None = EXTREMES,
-    *,
-    alpha_known: bool = True,
+    outcome: Outcome, currency: str = "", most: int | None = EXTREMES
 ) -> tuple[str, list[tuple[str, str]], list[Section], str]:
     title = f"{outcome.scheme}, {count_clients(len(outcome.levels))}"
     sections = [
-        Section(heading, header(currency), list(_rows(outcome, clients)))
+        _section(heading, outcome, clients, currency)
         for heading, clients in extremes(outcome.payments, most)
     ]
-    pairs = facts(outcome, currency, alpha_known=alpha_known)
-    return title, pairs, sections, certificate_line(outcome, "" if alpha_known else UNIT)
+    return title, facts(outcome, currency), sections, certificate_line(outcome)

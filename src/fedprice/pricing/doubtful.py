@@ -27,7 +27,7 @@ __all__ = ["Doubtful", "doubtful_payers"]
 
 
 class Doubtful(NamedTuple):
-    """Clients, by row, that are to pay more than they could ever gain, the largest fee first.
+    """Clients, by row, that would have to pay more than they can gain, the largest fee first.
 
     `burden` is what joining unpaid costs each of them: the most that it could ever gain.
     """

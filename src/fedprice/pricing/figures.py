@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.plots import COLORS, MARKERS, new_figure
-from fedprice.pricing.display import UNIT, money, number
+from fedprice.pricing.display import money, number, percent
 from fedprice.pricing.outcome import Status
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ MOST_POINTS = 4000
 def draw_outcome(outcome: Outcome, currency: str = "", *, alpha_known: bool = True) -> Figure:
     """Draw an outcome: price over value with the sign threshold, level over impact.
 
-    `currency` is the label of money. Where α is not known, losses and impacts are in units of it.
+    `currency` is the label of money. Where α is not known, impacts are in units of it.
     """
     figure, (left, right) = new_figure(2)
     clients, shown = outcome.game.clients, _shown(len(outcome.levels))
@@ -47,12 +47,15 @@ def draw_outcome(outcome: Outcome, currency: str = "", *, alpha_known: bool = Tr
     label = currency.replace("$", r"\$")  # which would begin a formula
     left.set(xlabel="value", ylabel=f"price ({label})" if label else "price")
     left.legend(frameon=False)
-    unit = "" if alpha_known else UNIT
-    impact = f"impact ({unit.strip()})" if unit else "impact"
-    right.set(xlabel=impact, ylabel="level", xscale="log", ylim=(0, 1.04))
+    right.set(
+        xlabel="impact" if alpha_known else "impact (· α)",
+        ylabel="level",
+        xscale="log",
+        ylim=(0, 1.04),
+    )
     figure.suptitle(
         f"{outcome.scheme}: {number(len(outcome.levels))} clients, spend "
-        f"{money(outcome.spend, label)}, expected loss {number(outcome.expected_loss)}{unit}"
+        f"{money(outcome.spend, label)}, distance to full participation {percent(outcome.distance)}"
         f"{_sampled(shown, outcome)}",
         fontsize="medium",
     )
@@ -60,31 +63,32 @@ def draw_outcome(outcome: Outcome, currency: str = "", *, alpha_known: bool = Tr
 
 
 def draw_comparison(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw schemes side by side: expected loss, then level and payment by client."""
+    """Draw schemes side by side: distance to full participation, then level and payment."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, (loss, level, payment) = new_figure(3, widths=(0.7, 1, 1))
+    figure, (distance, level, payment) = new_figure(3, widths=(0.7, 1, 1))
     names = [outcome.scheme for outcome in outcomes]
-    known = [o.expected_loss for o in outcomes if _has_loss(o)]
+    known = [100 * o.distance for o in outcomes if o.status is not Status.INFEASIBLE]
     top = 1.12 * max(known, default=1.0) or 1.0
     for position, outcome in enumerate(outcomes):
-        bar = loss.bar(
+        infeasible = outcome.status is Status.INFEASIBLE
+        bar = distance.bar(
             position,
-            outcome.expected_loss if _has_loss(outcome) else top,
-            color=_color(position) if _has_loss(outcome) else "none",
+            top if infeasible else 100 * outcome.distance,
+            color="none" if infeasible else _color(position),
             edgecolor=_color(position),
-            hatch=None if _has_loss(outcome) else "//",
+            hatch="//" if infeasible else None,
             width=0.6,
         )
-        infeasible = outcome.status is Status.INFEASIBLE
-        text = "infeasible" if infeasible else number(outcome.expected_loss)
-        loss.bar_label(bar, [text], padding=2)
+        text = "infeasible" if infeasible else percent(outcome.distance)
+        distance.bar_label(bar, [text], padding=2)
     few = len(names) < 4
-    loss.set_xticks(
+    distance.set_xticks(
         range(len(names)), names, rotation=0 if few else 45, ha="center" if few else "right"
     )
-    loss.set(title="expected loss", ylim=(0, top * (1 if len(known) == len(names) else 1.12)))
-    loss.grid(visible=False, axis="x")
+    ends = (0, top * (1 if len(known) == len(names) else 1.12))
+    distance.set(title="distance to full participation (%)", ylim=ends)
+    distance.grid(visible=False, axis="x")
 
     order = np.argsort(-outcomes[0].game.impact, kind="stable")
     shown = _shown(order.size)
@@ -118,17 +122,15 @@ def draw_comparison(outcomes: Sequence[Outcome]) -> Figure:
 
 
 def draw_frontier(outcomes: Sequence[Outcome]) -> Figure:
-    """Draw expected loss and the number of payers over the budget."""
+    """Draw the distance to full participation and the number of payers over the budget."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, (loss, payers) = new_figure(2)
+    figure, (distance, payers) = new_figure(2)
     budgets = np.array([outcome.game.budget for outcome in outcomes])
-    losses = np.array([outcome.expected_loss for outcome in outcomes])
-    known = np.array([_has_loss(outcome) for outcome in outcomes])
-    loss.plot(budgets[known], losses[known], color=COLORS[0], marker=".")
-    loss.set(xlabel="budget", ylabel="expected loss", ylim=(0, None))
-    if known.any() and losses[known].min() > 0 and losses[known].max() > 30 * losses[known].min():
-        loss.set(yscale="log", ylim=(None, None))
+    left = np.array([100 * outcome.distance for outcome in outcomes])
+    known = np.array([outcome.status is not Status.INFEASIBLE for outcome in outcomes])
+    distance.plot(budgets[known], left[known], color=COLORS[0], marker=".")
+    distance.set(xlabel="budget", ylabel="distance to full participation (%)", ylim=(0, None))
     counts = [outcome.payers for outcome in outcomes]
     payers.step(budgets[known], np.array(counts)[known], color=COLORS[5], where="mid")
     most = max([*counts, 1])
@@ -138,10 +140,6 @@ def draw_frontier(outcomes: Sequence[Outcome]) -> Figure:
         f"{number(len(outcomes[0].levels))} clients: what each budget buys", fontsize="medium"
     )
     return figure
-
-
-def _has_loss(outcome: Outcome) -> bool:
-    return outcome.status is not Status.INFEASIBLE and bool(np.isfinite(outcome.expected_loss))
 
 
 def _color(position: int) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.bound import random_loss
-from fedprice.game import best_response, profit_at, utilities
+from fedprice.errors import InputError
+from fedprice.game import ROUNDING, best_response, profit_at, utilities
 from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
@@ -38,12 +39,14 @@ class Status(StrEnum):
     OPTIMAL: proven best under the budget. SLACK: all clients with an impact are at their cap, and
     money is left. FEASIBLE: within the budget and the floors, but not claimed to be optimal.
     INFEASIBLE: the budget is below `least_budget`; the outcome then holds the cheapest levels.
+    OVER_BUDGET: more is spent than the budget, which the scheme `full` ignores.
     """
 
     OPTIMAL = "optimal"
     SLACK = "budget slack"
     FEASIBLE = "feasible"
     INFEASIBLE = "infeasible"
+    OVER_BUDGET = "over budget"
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,13 @@ class Outcome:
         bought, least_budget, iterations
             As for `Outcome`.
         """
-        given = np.array(np.broadcast_to(np.asarray(prices, np.float64), len(game.clients)))
+        count, given = len(game.clients), np.asarray(prices, np.float64)
+        if given.ndim > 1 or given.size not in (1, count):
+            raise InputError(
+                f"{scheme} returned {given.size} prices for {count} clients; return one per "
+                "client, or a single number for all."
+            )
+        given = np.array(np.broadcast_to(given, count))
         if levels is None:
             levels = best_response(game, given)
         payments = given * levels
@@ -195,8 +204,11 @@ class Outcome:
         game, clients, tau = self.game, self.game.clients, self.game.cost_exponent
         wants, unpaid = clients.value * game.impact, best_response(game, 0.0)
         with np.errstate(all="ignore"):  # a client that is left out may have an infinite loss
-            own = np.where(wants > 0, wants / self.levels - wants / unpaid, 0.0)
-            return self.payments - clients.cost * (self.levels**tau - unpaid**tau) - own
+            paid, free = clients.cost * self.levels**tau, clients.cost * unpaid**tau
+            mine, theirs = (np.where(wants > 0, wants / q, 0.0) for q in (self.levels, unpaid))
+            surpluses = self.payments - (paid - free) - (mine - theirs)
+            scale = np.abs(self.payments) + paid + free + mine + theirs
+            return np.where(np.abs(surpluses) < ROUNDING * scale, 0.0, surpluses)
 
     @cached_property
     def spend(self) -> float:
@@ -207,6 +219,19 @@ class Outcome:
     def expected_loss(self) -> float:
         """The bound's expected loss above F* + β/R: Σ k_n (1 − q_n) / q_n."""
         return random_loss(self.game.impact, self.levels)
+
+    @property
+    def distance(self) -> float:
+        """The distance to full participation, from 0 to 1: 1 − Σ k_n / Σ (k_n / q_n).
+
+        It is the part of the bound's participation term Σ k/q that would not remain if everybody
+        joined every round. With a distance of 0.4, the bound is that of everybody joining 60 % of
+        the rounds. It depends on neither α nor the number of rounds.
+        """
+        whole = objective(self.game.impact, self.levels)
+        if not whole or np.isinf(whole):
+            return float(whole > 0)
+        return self.expected_loss / whole
 
     @property
     def multiplier(self) -> float:
@@ -240,8 +265,11 @@ class Outcome:
 
     @property
     def sign_threshold(self) -> float:
-        """The value v^t = 1 / ((τ+1) λ) above which a client within its limits pays (Theorem 3)."""
-        if not self.multiplier:
+        """The value v^t = 1 / ((τ+1) λ) above which a client within its limits pays (Theorem 3).
+
+        Infinite where λ is unknown, and for contracts, under which nobody pays.
+        """
+        if not self.multiplier or self.bought is not None:
             return np.inf
         return 1 / ((self.game.cost_exponent + 1) * self.multiplier)
 
@@ -257,7 +285,7 @@ class Outcome:
 
         Theorem 2, with the factor τ² R/α that the paper's statement drops.
         """
-        if not self.multiplier or not self.interior.any():
+        if not self.multiplier or self.bought is not None or not self.interior.any():
             return 0.0
         c, v, k, q = self._interior_clients()
         tau = self.game.cost_exponent
@@ -271,7 +299,7 @@ class Outcome:
         the paper's (2 k c²)^{1/3} [X^{1/3} − 2 v X^{−2/3}]. The deviation is relative to the two
         terms, since the price itself may be zero.
         """
-        if not self.multiplier or not self.interior.any():
+        if not self.multiplier or self.bought is not None or not self.interior.any():
             return 0.0
         c, v, k, _ = self._interior_clients()
         tau = self.game.cost_exponent
@@ -294,6 +322,7 @@ class Outcome:
             "budget": float(self.game.budget),
             "spend": self.spend,
             "expected_loss": self.expected_loss,
+            "distance": self.distance,
             "payers": self.payers,
             "mean_level": float(self.levels.mean()),
             "left_out": self.left_out,
@@ -308,7 +337,10 @@ class Outcome:
         }
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a polars table: the clients' columns, then level, price, payment, utility."""
+        """Return a polars table: the clients' columns, then level, price, payment, utility.
+
+        Where there are contracts, `bought` says to whom.
+        """
         import polars as pl
 
         return self.game.clients.to_frame().with_columns(
@@ -316,6 +348,7 @@ class Outcome:
             pl.Series("price", self.prices),
             pl.Series("payment", self.payments),
             pl.Series("utility", self.utilities),
+            *([] if self.bought is None else [pl.Series("bought", self.bought)]),
         )
 
     def to_pandas(self) -> pd.DataFrame:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from fedprice.errors import InputError, nearest, precision_error
 from fedprice.pricing.outcome import Outcome
-from fedprice.python_files import function_failed, load_function
+from fedprice.python_files import beside, function_failed, load_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -150,11 +151,23 @@ def find_scheme(name: str) -> Scheme:
     own = next((one for one in SCHEMES.values() if one.function is found), None)
     if own is None:
         own = found if isinstance(found, Scheme) else Scheme(name.rpartition(":")[2], found)
-    function = own.function
+    function, path = own.function, name.rpartition(":")[0]
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        raise InputError(
+            f"scheme {name!r}: a scheme is a function of one Game; got "
+            f"{inspect.signature(function)}."
+        ) from None
+    except ValueError:
+        pass  # some built-in functions have no signature
 
     def guarded(game: Game) -> Outcome:
         try:
-            return function(game)
+            with beside(path):
+                return function(game)
+        except InputError as error:
+            raise InputError(f"scheme {name!r}: {error}") from error
         except (Exception, SystemExit) as error:
             raise function_failed(name, "scheme", error) from error
 
@@ -162,7 +175,7 @@ def find_scheme(name: str) -> Scheme:
 
 
 def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme]:
-    """Return the schemes with these names, each once; refuse two with the same name in results.
+    """Return the schemes with these names; refuse two with the same name in results.
 
     Parameters
     ----------
@@ -171,14 +184,18 @@ def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme
     taken
         Names that the results use for something else.
     """
-    found: list[Scheme] = []
+    schemes: dict[str, Scheme] = {}
     known = set(taken)
-    for name in dict.fromkeys(names):
-        found.append(find_scheme(name))
-        if found[-1].name in known:
+    for name in names:
+        if name in schemes:
+            raise InputError(f"the scheme {name!r} is named twice; name each scheme once.")
+        scheme = schemes[name] = find_scheme(name)
+        if name in known:
+            raise InputError(f"the scheme {name!r} is in the results already; leave it out.")
+        if scheme.name in known:
             raise InputError(
-                f"{name!r} would be called {found[-1].name!r} in the results, a name that is "
+                f"{name!r} would be called {scheme.name!r} in the results, a name that is "
                 "taken; give it another one."
             )
-        known.add(found[-1].name)
-    return found
+        known.add(scheme.name)
+    return list(schemes.values())

@@ -23,7 +23,7 @@ __all__ = ["subset"]
 
 @scheme("subset", posts_prices=False, aggregator="fedavg")
 def subset(game: Game) -> Outcome:
-    """Return the outcome of buying clients at their cap until the budget is gone.
+    """Return the outcome of buying clients at their cap until the budget is spent.
 
     Clients that pay to join, or have a floor, come first. The others are bought by falling impact;
     one that costs more than what is left is passed over.

@@ -4,13 +4,12 @@ from fedprice.errors import DivergedError
 from fedprice.rounds.aggregation import (
     AGGREGATORS,
     Aggregator,
-    Difference,
     FedAvg,
     Hajek,
     HorvitzThompson,
+    Memory,
     TrotterTukey,
     aggregator_of,
-    usual_aggregator,
 )
 from fedprice.rounds.history import History
 from fedprice.rounds.loop import Rounds
@@ -27,12 +26,12 @@ __all__ = [
     "Adam",
     "Aggregator",
     "Bounded",
-    "Difference",
     "DivergedError",
     "FedAvg",
     "Hajek",
     "History",
     "HorvitzThompson",
+    "Memory",
     "Momentum",
     "Plain",
     "Rounds",
@@ -43,5 +42,4 @@ __all__ = [
     "simulate",
     "simulate_runs",
     "training_fingerprint",
-    "usual_aggregator",
 ]

@@ -27,9 +27,12 @@ from fedprice.arrays import in_parts
 from fedprice.errors import DivergedError
 from fedprice.learning.layout import Layout
 from fedprice.rounds.aggregation.base import Arrivals
+from fedprice.rounds.aggregation.filed import in_file
+from fedprice.rounds.aggregation.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -48,7 +51,16 @@ __all__ = ["Keeper", "Round", "Rounds", "group"]
 
 
 class Keeper(Protocol):
-    """Stores what a run needs to resume after a round."""
+    """Stores what a run needs to resume after a round.
+
+    Attributes
+    ----------
+    file
+        The name of a file for large vectors that `Memory` remembers, which are then neither kept in
+        memory nor part of what is stored; None if there is no place for one.
+    """
+
+    file: Path | None
 
     def restore(self) -> State | None:
         """Return what was stored after the last round, if anything."""
@@ -140,6 +152,11 @@ class Rounds:
         kept = None if keeper is None else keeper.restore()
         if kept is not None:
             self.restore(kept)
+        is_memory = isinstance(
+            aggregator, Memory
+        )  # the rows of others are in the state as they are
+        if is_memory and keeper is not None and keeper.file is not None:
+            self._aggregated = in_file(self._aggregated, keeper.file)
 
     def state(self) -> State:
         """Return all that the run needs to resume from here."""
@@ -153,6 +170,8 @@ class Rounds:
         state |= {"buffers": self.buffers} if self.buffers.size else {}
         for group, arrays in groups.items():
             state |= {f"{group}.{name}": array for name, array in arrays.items()}
+        if "stored" in self._aggregated:
+            state["ids"] = np.array(list(self.ids))  # whose updates are remembered
         return state
 
     @property
@@ -165,13 +184,21 @@ class Rounds:
         self.done = int(state["done"][0])
         if state["how"][0] == self._how[0]:
             self._aggregated = group(state, "aggregator")
-        self.follow(state)
+        self._continue(state)
 
     def follow(self, state: State) -> None:
-        """Continue from the model and the server step of an earlier period; all else starts afresh.
+        """Continue from the model of an earlier period, its server step and what it remembered.
 
-        A server step of another kind starts afresh, too.
+        A server step or a memory of another kind starts afresh, as all else does.
         """
+        self._continue(state)
+        if isinstance(self.aggregator, Memory) and state["how"][0] == self._how[0]:
+            before = {name: place for place, name in enumerate(state["ids"].tolist())}
+            places = np.array([before.get(name, -1) for name in self.ids])
+            self.aggregator.carry(group(state, "aggregator"), self._aggregated, places)
+
+    def _continue(self, state: State) -> None:
+        """Go on from a model, and from a server step of the same kind."""
         self.vector, self.buffers = state["model"], state.get("buffers", np.zeros(0))
         self.layout = self.layout.sized(self.vector.size)
         self.model = self.layout.arrays(self.vector, self.buffers)
@@ -244,7 +271,9 @@ class Round:
         weights = rounds.weight[clients] / self._probability[clients]
         if buffers is not None:
             for weight, own_buffers in zip(weights.tolist(), buffers, strict=True):
-                self._buffers += weight * own_buffers  # in order: how they are split changes no bit
+                self._buffers += (
+                    weight * own_buffers
+                )  # in order: bit-identical however updates are batched
                 self._buffer_weight += weight
         at = int(weights.argmax())
         if weights[at] > self._largest:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from fedprice.errors import require
-from fedprice.learning.draws import DELIVERIES, highest_levels, key, uniform
+from fedprice.learning.draws import DELIVERIES, key, uniform
 
 if TYPE_CHECKING:
     from fedprice.arrays import FloatArray, IntArray
+    from fedprice.rounds.availability import Presence
+    from fedprice.rounds.coins import Coins
 
 __all__ = ["Drawn", "Participation", "deliveries"]
 
@@ -26,27 +27,35 @@ class Participation(Protocol):
 
 
 class Drawn:
-    """Coins from a seed.
+    """Coins from a seed, of clients that may be away.
 
     Parameters
     ----------
-    levels, delivery
-        q_n and ρ_n, shape (num_clients,).
-    seed
-        Determines the coins.
+    coins
+        Whose coins show heads, with q_n.
+    delivery
+        ρ_n, shape (num_clients,).
+    presence
+        Who is there; by default everybody.
     """
 
-    def __init__(self, levels: FloatArray, delivery: FloatArray, seed: int) -> None:
-        self._seed, self._arrival = seed, levels * delivery
-        self._highest, self._buffer = highest_levels(levels), np.empty(levels.size, np.int64)
-        self._draw = require("fedprice.learning.kernels", "learn").draw_joiners
+    def __init__(
+        self, coins: Coins, delivery: FloatArray, presence: Presence | None = None
+    ) -> None:
+        self._coins, self._presence = coins, presence
+        self._arrival = coins.levels * delivery
+        if presence is not None:
+            self._arrival *= presence.share
 
     def heads(self, round_: int) -> IntArray:
-        """Return the clients whose coin shows heads."""
-        return self._buffer[: self._draw(self._seed, round_, self._highest, self._buffer)].copy()
+        """Return the clients that are there and whose coin shows heads."""
+        heads = self._coins.heads(round_)
+        if self._presence is None:
+            return heads
+        return heads[self._presence.available(round_)[heads]]
 
     def arrival(self) -> FloatArray:
-        """Return q_n ρ_n, the same in all rounds."""
+        """Return q_n ρ_n times the share of rounds with client n, the same in all rounds."""
         return self._arrival
 
 

@@ -33,7 +33,7 @@ class ServerStep(Protocol):
 class Plain:
     """Adds the estimate as it is: the paper's aggregation."""
 
-    name = "plain"
+    name: str = "plain"
 
     def start(self, size: int) -> State:
         """Remember nothing."""

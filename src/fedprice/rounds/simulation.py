@@ -10,7 +10,6 @@ import hashlib
 import math
 import os
 import threading
-from concurrent.futures import FIRST_EXCEPTION, Executor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,10 @@ from fedprice.errors import DivergedError, InputError
 from fedprice.learning.evaluation import Spare, thread_pool
 from fedprice.learning.logistic import LogisticRegression
 from fedprice.learning.task import Task
-from fedprice.rounds.aggregation import usual_aggregator
+from fedprice.rounds.aggregation import aggregator_of
+from fedprice.rounds.availability import presence_of
 from fedprice.rounds.checkpoint import Checkpoint
+from fedprice.rounds.coins import coins_of
 from fedprice.rounds.history import History
 from fedprice.rounds.loop import Rounds
 from fedprice.rounds.participation import Drawn, deliveries
@@ -31,12 +32,14 @@ from fedprice.rounds.server_step import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Executor
 
     import numpy.typing as npt
 
     from fedprice.arrays import Arrays, FloatArray, IntArray, State
     from fedprice.learning.clock import Clock
     from fedprice.rounds.aggregation import Aggregator
+    from fedprice.rounds.availability import Availability
     from fedprice.rounds.loop import Round
     from fedprice.rounds.server_step import ServerStep
 
@@ -58,9 +61,11 @@ def simulate(
     *,
     rounds: int = 1000,
     seed: int = 0,
-    aggregator: Aggregator | None = None,
+    aggregator: Aggregator | str | None = None,
     server_step: ServerStep | None = None,
     delivery: npt.ArrayLike = 1.0,
+    coins: str = "independent",
+    availability: Availability | None = None,
     clock: Clock | None = None,
     evaluate_every: int = 10,
     threads: int | Spare | None = None,
@@ -79,12 +84,19 @@ def simulate(
     rounds, seed
         The number of rounds, and the seed of the coins and of all randomness in training.
     aggregator
-        How updates become an estimate; by default `HorvitzThompson`, unbiased, for a task whose
-        loss is convex, and `TrotterTukey` for others, where it is safer (docs/stability.md).
+        How updates become an estimate, or its name; by default `Memory`. "unbiased-memory" and
+        "horvitz-thompson" are unbiased to the letter (docs/stability.md).
     server_step
         How the estimate changes the model; `Plain` by default.
     delivery
         The probability that a client that joined also delivers, shape (num_clients,) or a scalar.
+    coins
+        "independent"; or, at the same levels but evenly spaced (docs/learning.md), "spaced",
+        "blocks" or "shared". Levels are those of the whole run: `fedprice.rounds.coins` says what
+        a level that changes would need.
+    availability
+        When clients can be reached, such as `fedprice.rounds.availability.Markov(0.5, 20)`: one
+        that draws heads while it is away does not join. By default all are always there.
     clock
         Simulated time; one second per round by default.
     evaluate_every
@@ -119,14 +131,15 @@ def simulate(
         task, rounds, seed, evaluate_every, clock, threads, progress,
         stop_on_explosion=stop_on_explosion,
     )  # fmt: skip
-    aggregator, server_step = aggregator or usual_aggregator(task), server_step or Plain()
+    aggregator, server_step = aggregator_of(aggregator), server_step or Plain()
     q = probabilities("levels", levels, task.num_clients)
     rho = probabilities("delivery", delivery, task.num_clients)
+    presence = presence_of(availability, task, rounds, seed)
     saved = None
     if checkpoint is not None:
         what = training_fingerprint(
-            task, q, rounds=rounds, seed=seed, delivery=rho, clock=clock,
-            evaluate_every=evaluate_every,
+            task, q, rounds=rounds, seed=seed, delivery=rho, coins=coins,
+            availability=availability, clock=clock, evaluate_every=evaluate_every,
         )  # fmt: skip
         saved = Checkpoint(Path(checkpoint), what)
     loop = Rounds(
@@ -135,7 +148,7 @@ def simulate(
         ids=task.ids,
         weight=task.weight,
         total=rounds,
-        participation=Drawn(q, rho, seed),
+        participation=Drawn(coins_of(coins, q, seed, task), rho, presence),
         aggregator=aggregator,
         server_step=server_step,
     )
@@ -199,12 +212,17 @@ def simulate_runs(
         def run(one: dict[str, Any]) -> History:
             try:
                 return simulate(task, threads=spare, progress=tell, **one)
+            except BaseException:
+                stopping.set()  # at once: this thread may be called long before the waiting one
+                raise
             finally:
                 spare.release()
 
         try:
             started = [pool.submit(run, one) for one in each]
-            wait(started, return_when=FIRST_EXCEPTION)
+            for error in [own.exception() for own in started]:
+                if error is not None and not isinstance(error, _StoppedError):
+                    raise error
             return [run.result() for run in started]
         finally:
             stopping.set()
@@ -238,6 +256,8 @@ def training_fingerprint(
     rounds: int,
     seed: int,
     delivery: npt.ArrayLike = 1.0,
+    coins: str = "independent",
+    availability: Availability | None = None,
     clock: Clock | None = None,
     evaluate_every: int = 10,
 ) -> str:
@@ -248,6 +268,10 @@ def training_fingerprint(
     if clock is not None:
         parts += [clock.shared, clock.idle]
         arrays += [clock.compute, clock.transfer]
+    if coins != "independent":
+        parts.append(f"{coins} coins")
+    if availability is not None:
+        parts.append(availability.fingerprint)
     digest = hashlib.sha256("\0".join(map(str, parts)).encode())
     for array in arrays:
         digest.update(f"\0{array.size}\0".encode())

@@ -58,7 +58,7 @@ class RunPart:
     def lost(self) -> Decimal:
         """What the client lost by not delivering for all of its heads."""
         run, own = self.run, self.own
-        return money(max(0, own.payment * run.done // run.rounds - own.paid))
+        return money(max(0, own.earned(run.rounds, own.heads) - own.paid))
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def client_names(url: str, search: str, most: int) -> tuple[list[tuple[str, Deci
 
 
 def heads_of(text: str) -> list[str]:
-    """Return the hashes in a text, which may be none; refuse what is not a hash.
+    """Return the hashes in a text, which may be none; reject anything else.
 
     Examples
     --------

@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
+from asyncio import Lock
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,7 @@ from fedprice.web.questions import (
     MOST_BELIEFS,
     MOST_CLIENTS,
     MOST_POINTS,
+    MOST_TYPES,
     OFFERED,
     ClientsQuestion,
     CompareQuestion,
@@ -64,6 +67,7 @@ __all__ = ["LARGEST_EXPORT", "LARGEST_QUESTION", "MOST_AT_ONCE", "api"]
 
 LARGEST_QUESTION = 32 * 2**20  # bytes of JSON
 LARGEST_EXPORT = 128 * 2**20  # bytes of an exported ledger
+LONGEST_VERIFYING = 60.0  # seconds
 MOST_AT_ONCE = 8  # computations, each in a thread
 HEXADECIMAL = re.compile("[0-9a-f]{64}")
 ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
@@ -148,10 +152,18 @@ def api(served: Served) -> FastAPI:
         "A client's entries, one per row, and its runs in sum.",
     )  # fmt: skip
 
+    one_export = Lock()  # each may take a gigabyte
+
     async def verify_route(request: Request) -> Response:
         options = _verify_options(request)
-        body = await _body(request, LARGEST_EXPORT)
-        return await answer(lambda: _verify(body, options))
+        busy = _error(503, "another export is being verified; try again later.")
+        if one_export.locked():
+            return busy
+        body = await _body(request, LARGEST_EXPORT)  # which may take long to arrive
+        if one_export.locked():
+            return busy
+        async with one_export:
+            return await answer(lambda: _verify(body, options))
 
     export = {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}}
     app.add_api_route(
@@ -243,8 +255,15 @@ def _post(asked: PostQuestion) -> str:
     )
     check_post(asked.form, **how, robust=False, others=asked.beliefs == OTHERS)
     believed = _beliefs(asked)
-    clients = _clients(asked, MOST_CLIENTS["post"], types=believed is None)
+    most = MOST_CLIENTS["others" if believed is None else "post"]  # one problem for each of them
+    clients = _clients(asked, most, types=believed is None)
     count = len(clients) if believed is None else len(believed.groups(clients)[0])
+    types = 0 if believed is None else max(len(own.weight) for own in believed.types.values())
+    if len(clients) * types > MOST_TYPES:
+        raise InputError(
+            f"clients times types of a client must be at most {MOST_TYPES:,} here; got "
+            f"{len(clients) * types:,}. The command line has no such limit."
+        )
     if asked.form != "price" and count > MOST_BELIEFS:
         raise InputError(
             f"`form` {asked.form} must have at most {MOST_BELIEFS} different beliefs here; got "
@@ -262,7 +281,7 @@ def _beliefs(asked: PostQuestion) -> Beliefs | None:
     if given == EXPONENTIAL:
         return exponential_beliefs(asked.cost, asked.value, asked.form)
     if asked.cost is not None or asked.value is not None:
-        raise InputError("`cost` and `value` go with `beliefs` exponential; leave them out.")
+        raise InputError("`cost` and `value` require `beliefs` exponential; leave them out.")
     if given == OTHERS:
         return None
     if isinstance(given, str):
@@ -346,7 +365,7 @@ def _verify_options(request: Request) -> dict[str, Any]:
         if len(given.getlist(name)) > 1:
             raise HTTPException(422, f"`{name}` must be given once.")
     if "key" in given and "client" not in given:
-        raise HTTPException(422, "`key` belongs to a client; name it with `client`.")
+        raise HTTPException(422, "`key` is a client's; name the client with `client`.")
     for name in ("key", "server", "head"):
         for text in given.getlist(name):
             if not HEXADECIMAL.fullmatch(text):
@@ -361,13 +380,30 @@ def _verify_options(request: Request) -> dict[str, Any]:
     return keys | {"heads": given.getlist("head"), "unsigned": unsigned == "true"}
 
 
+class _Timed(io.BufferedReader):
+    """An export that is read for a limited time."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(io.BytesIO(body))
+        self._until = time.monotonic() + LONGEST_VERIFYING
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next line, or refuse it because the time is over."""
+        if time.monotonic() > self._until:
+            raise InputError(
+                f"verifying took longer than {LONGEST_VERIFYING:.0f} seconds; do it with: fedprice "
+                "verify EXPORT"
+            )
+        return super().readline(size)
+
+
 def _verify(body: bytes, options: dict[str, Any]) -> str:
     from fedprice.market.messages import require_public_key
 
     for name in ("key", "server"):
         if options[name] is not None:
             require_public_key(f"--{name}", bytes.fromhex(options[name]))
-    lines = verify(io.BufferedReader(io.BytesIO(body)), "the export", **options)
+    lines = verify(_Timed(body), "the export", **options)
     return json.dumps({"verified": True, "lines": lines}, ensure_ascii=False) + "\n"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import socket
+import tempfile
 import threading
 import webbrowser
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -18,12 +21,13 @@ from starlette.formparsers import MultiPartParser
 
 from fedprice.errors import InputError
 from fedprice.web.api import api
+from fedprice.web.connections import BACKLOG, Limited
 from fedprice.web.guard import WILDCARDS, Guard, is_loopback, new_token
 from fedprice.web.kept_files import KeptFiles
 from fedprice.web.pages.beliefs import beliefs_page
 from fedprice.web.pages.client import client_page
 from fedprice.web.pages.price import price_page
-from fedprice.web.pages.results import results_page
+from fedprice.web.pages.results import report, results_page
 from fedprice.web.pages.runs import run_page, runs_page
 from fedprice.web.uploads import LARGEST_UPLOAD
 from fedprice.web.watched import read_ahead
@@ -35,7 +39,7 @@ if TYPE_CHECKING:
 
     from fedprice.web.served import Served
 
-__all__ = ["build", "serve"]
+__all__ = ["build", "handed_over", "serve"]
 
 PATIENCE = 60.0  # seconds that a browser waits for a page with a large table
 LAST = 4.0  # seconds that a shutdown takes at most
@@ -77,6 +81,8 @@ def build(served: Served, *, compress: bool = False) -> FastAPI:
     @ui.page("/results", response_timeout=PATIENCE)
     async def _results() -> None:
         await results_page(served)
+
+    app.add_route("/results/report.html", lambda _: report(served))
 
     ui.run_with(
         app, title="fedprice", dark=None, show_welcome_message=False, reconnect_timeout=SILENCE,
@@ -132,6 +138,8 @@ def serve(
     shown = socket.gethostname() if host in WILDCARDS else f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}{root_path}/" + (f"?token={token}" if token else "")
 
+    private = tempfile.TemporaryDirectory(prefix="fedprice-")
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -139,22 +147,35 @@ def serve(
             if served.ledger is not None:
                 threading.Thread(target=read_ahead, args=[served.ledger], daemon=True).start()
             if browser:
-                webbrowser.open(url)
+                webbrowser.open(url if token is None else handed_over(url, Path(folder)).as_uri())
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             # Python would wait for threads whose results nobody needs any more.
             end = threading.Timer(LAST, os._exit, [0])
             end.daemon = True
             end.start()
+            private.cleanup()
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
         _below(guarded, root_path), log_level="warning", timeout_graceful_shutdown=1,
         server_header=False, ws_max_size=2**22, proxy_headers=False,
-        ws_per_message_deflate=compress,
+        ws_per_message_deflate=compress, http=Limited, backlog=BACKLOG,
     )  # fmt: skip
-    with listening:
+    with listening, private as folder:
         Server(config).run(sockets=[listening])
+
+
+def handed_over(url: str, folder: Path) -> Path:
+    """Return a file for its owner alone that leads a browser to an address with a token.
+
+    Everybody on this machine can read the arguments with which a browser is started.
+    """
+    path = folder / "fedprice.html"
+    target = html.escape(url)
+    path.touch(0o600)
+    path.write_text(f'<!doctype html><meta http-equiv="refresh" content="0;url={target}">', "utf-8")
+    return path
 
 
 def _below(app: ASGIApp, root: str) -> ASGIApp:

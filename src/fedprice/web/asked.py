@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import asdict, dataclass, fields, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fedprice.columns import rename_text
@@ -14,18 +15,21 @@ from fedprice.random_clients import EXAMPLE_ALPHA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Self
+    from typing import Self, TypeVar
 
     from _typeshed import DataclassInstance
 
+    from fedprice.calibration import Calibration
+
+    T = TypeVar("T", bound=DataclassInstance)
     Renaming = Sequence[tuple[str, str]]  # columns of a file: the old and the new name
 
 __all__ = [
     "EXAMPLE",
     "OFFERED",
     "Asked",
+    "asked_in",
     "calibrated_clients",
-    "given_in",
     "plain_path",
     "rename_argument",
     "rename_words",
@@ -33,7 +37,7 @@ __all__ = [
 
 EXAMPLE = "clients.csv"  # what the example is called in commands
 # The others compute the same prices more slowly, or are what the paper's authors published.
-OFFERED = ("equilibrium", "uniform", "weighted", "subset")
+OFFERED = ("equilibrium", "uniform", "weighted", "subset", "full")
 MOST_ROUNDS = 10**15  # beyond this, a browser's numbers are rounded
 
 
@@ -82,26 +86,35 @@ class Asked:
 
     def changed(self, address: Mapping[str, str]) -> Self:
         """Return this state with the changes that an address gives."""
-        return replace(self, **given_in(address, self))
+        return asked_in(address, self, None)
 
     def address(self, usual: Self) -> dict[str, str]:
         """Return the state as parameters of an address: fields that differ from the defaults."""
         own, given = asdict(self), asdict(usual)
         return {name: _text(value) for name, value in own.items() if value != given[name]}
 
-    def command(self, file: str, calibration: str | None = None, rename: Renaming = ()) -> str:
-        """Return the command that computes the same from a file, with a calibration if given."""
+    def command(
+        self,
+        file: str,
+        calibration: str | None = None,
+        rename: Renaming = (),
+        changes: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    ) -> str:
+        """Return the command that computes the same from a file, with a calibration if given.
+
+        `changes` are what-ifs: numbers by client and field.
+        """
         parts = ["fedprice", "price", plain_path(file), *rename_words(rename)]
         parts += ["--budget", _text(self.budget)]
         parts += ["--alpha", _text(self.alpha)] if calibration is None else []
         parts += ["--calibration", plain_path(calibration)] if calibration is not None else []
         parts += ["--rounds", str(self.rounds)]
-        if self.exponent != 2:
-            parts += ["--exponent", _text(self.exponent)]
+        parts += ["--exponent", _text(self.exponent)] if self.exponent != 2 else []
         if self.max_weight or calibration is not None:
             parts += ["--max-weight", _text(self.max_weight) if self.max_weight else "inf"]
-        if self.scheme != "equilibrium":
-            parts += ["--scheme", self.scheme]
+        parts += ["--scheme", self.scheme] if self.scheme != "equilibrium" else []
+        for client, numbers in changes.items():
+            parts += ["--what-if", f"{client} {_numbers(numbers)}"]
         return shlex.join(parts)
 
     def python(
@@ -177,6 +190,16 @@ def calibrated_clients(
     )
 
 
+def asked_in(address: Mapping[str, str], usual: T, calibration: Calibration | None) -> T:
+    """Return a state with the changes that an address gives; a measured α cannot be changed."""
+    if calibration is not None and "alpha" in address:
+        raise InputError(
+            f"`alpha` in the address cannot replace the measured α, which is "
+            f"{calibration.alpha:.4g}; leave it out, or serve without --calibration."
+        )
+    return replace(usual, **given_in(address, usual))
+
+
 def given_in(address: Mapping[str, str], usual: DataclassInstance) -> dict[str, Any]:
     """Return the fields of a state that an address gives, converted to their types."""
     found: dict[str, Any] = {}
@@ -197,6 +220,10 @@ def given_in(address: Mapping[str, str], usual: DataclassInstance) -> dict[str, 
             raise InputError(f"`{field.name}` must be a whole number; got {text[:40]}.")
         found[field.name] = int(number) if isinstance(field.default, int) else number
     return found
+
+
+def _numbers(numbers: Mapping[str, float]) -> str:
+    return " ".join(f"{field}={_text(value)}" for field, value in numbers.items())
 
 
 def plain_path(file: str) -> str:

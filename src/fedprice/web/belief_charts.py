@@ -106,7 +106,9 @@ def quartile_line(believed: Types | None, true: FloatArray | None) -> str:
     'In the table the median is 2.'
     """
     parts = []
-    if believed is not None:
+    if believed is not None and not believed.cost.any():
+        parts.append("0 for every client.")
+    elif believed is not None:
         marks = map(number, quantiles_of(believed.cost, believed.weight, tuple(QUARTILES)))
         parts.append("A quarter below {}, half below {}, three quarters below {}.".format(*marks))
     if true is not None:

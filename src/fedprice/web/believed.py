@@ -11,16 +11,18 @@ import numpy as np
 from fedprice.beliefs.beliefs import CELLS
 from fedprice.beliefs.lies import manipulability
 from fedprice.beliefs.refusals import refusals
-from fedprice.commands.games import read_calibration, read_clients
+from fedprice.commands.games import read_assuming, read_calibration, read_clients
 from fedprice.errors import InputError, precision_error
 from fedprice.game import Game
 from fedprice.pricing import Status, solve
 from fedprice.pricing.display import infeasible_line, number
 from fedprice.random_clients import population
+from fedprice.web.asked import EXAMPLE, asked_in
 from fedprice.web.belief_charts import distribution_chart, quartile_line
-from fedprice.web.post_asked import PostAsked
+from fedprice.web.post_asked import BELIEFS_FILE, PostAsked
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
     import polars as pl
@@ -58,8 +60,9 @@ class Believed:
         The beliefs in the file that was dropped, and its name, if there is one.
     calibration, calibration_name
         Where α and the norms come from, if they were measured, and the name of that file.
-    rename
-        Columns of the clients' file that have other names, in pairs of the old and the new one.
+    rename, assumed
+        Columns of the clients' file that have other names, in pairs of the old and the new one, and
+        those that it lacks, for which assumptions stand.
     """
 
     clients: Clients
@@ -69,6 +72,7 @@ class Believed:
     calibration: Calibration | None = None
     calibration_name: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @classmethod
     def served(cls, served: Served) -> Self:
@@ -88,12 +92,9 @@ class Believed:
         name, rename = str(served.clients), served.rename
         measured = read_calibration(served.calibration, None)
         if measured is None or served.calibration is None:
-            clients, _ = read_clients(
-                served.clients, alpha=1.0, calibration=None, rounds=1, max_weight=None,
-                types=False, rename=dict(rename),
-            )  # fmt: skip
-            return cls(clients, name, rename=rename)
-        clients, _ = read_clients(
+            clients, assumed = read_assuming(served.clients, dict(rename), types=False)
+            return cls(clients, name, rename=rename, assumed=assumed)
+        clients, _, _ = read_clients(
             served.clients, alpha=None, calibration=measured, rounds=1, max_weight=None,
             types=False, rename=dict(rename),
         )  # fmt: skip
@@ -104,9 +105,15 @@ class Believed:
 
     @property
     def usual(self) -> PostAsked:
-        """The default state of the page."""
-        measured = self.calibration
-        return PostAsked() if measured is None else PostAsked(alpha=measured.alpha)
+        """The default state of the page: clients of the user's own table only sell."""
+        measured, asked = self.calibration, PostAsked()
+        if self.name is not None:
+            asked = replace(asked, value=0.0, value_high=0.0)
+        return asked if measured is None else replace(asked, alpha=measured.alpha)
+
+    def asked(self, address: Mapping[str, str]) -> PostAsked:
+        """Return the state that an address asks for."""
+        return asked_in(address, self.usual, self.calibration)
 
     @cached_property
     def place(self) -> dict[str, int]:
@@ -156,6 +163,21 @@ class Believed:
             raise precision_error("what to post")
         return posted
 
+    def command(self, asked: PostAsked) -> str:
+        """Return the command that computes the same."""
+        beliefs = self.file_name if asked.beliefs == "file" else None
+        line = asked.command(
+            self.name or EXAMPLE, beliefs or BELIEFS_FILE, self.calibration_name, self.rename
+        )
+        return line if self.name else f"fedprice data example -o {EXAMPLE}\n{line}"
+
+    def python(self, asked: PostAsked) -> str:
+        """Return the Python that computes the same."""
+        return asked.python(
+            self.name, self.file_name or BELIEFS_FILE, self.calibration_name, self.rename,
+            self.assumed,
+        )  # fmt: skip
+
     def equilibrium(self, asked: PostAsked) -> Outcome:
         """Return the prices of a server that knows the costs and values of the table."""
         self.clients.require_types()
@@ -173,7 +195,7 @@ class Believed:
         if count > MOST_LIARS:
             raise InputError(
                 f"the page looks for lies of up to {MOST_LIARS} clients; got {number(count)}. "
-                f"Run: fedprice lies {self.name or 'clients.csv'}"
+                f"Run: fedprice compare --lies 2 {self.name or 'clients.csv'}"
             )
         return manipulability(truth.game)
 
@@ -213,7 +235,7 @@ def forms_to_compare(asked: PostAsked, *, values: bool) -> dict[str, PostAsked]:
 
 
 def tariff_frame(posted: Posted) -> pl.DataFrame:
-    """Return the columns of the page's table: the client, its offer, and what is expected."""
+    """Return the columns of the page's table: the client, its offer, what is expected, the rest."""
     import polars as pl
 
     frame = posted.to_frame().with_columns(pl.Series("impact", posted.impact))
@@ -224,4 +246,4 @@ def tariff_frame(posted: Posted) -> pl.DataFrame:
     expected = ["expected_level", "expected_payment", "payment_std"]
     if posted.clients.level_min.any():
         expected.append("floor_missed")
-    return frame.select("client_id", *own, "impact", *offered, *expected)
+    return frame.select("client_id", *offered, *expected, *own, "impact")

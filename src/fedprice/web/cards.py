@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from fedprice.commands.warnings import price_warnings
-from fedprice.pricing.display import number
+from fedprice.pricing.display import number, percent
 from fedprice.web.believed import FEW
 from fedprice.web.look import Figure
-from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from fedprice.beliefs.posted import Information, Posted
@@ -24,40 +23,39 @@ EXACT = 1e-9  # a smaller gap is due to rounding alone
 class OutcomeCards:
     """What an outcome costs and buys."""
 
-    def __init__(self) -> None:
-        with ui.element("div").classes("fp-figures fp-second"):
-            self._cards = {
-                name: Figure(name) for name in ("expected loss", "spend", "payers", "joiners")
-            }
-            self._cards["multiplier"] = Figure("one more unit of budget", tip=WORDS["multiplier"])
-            self._cards["certificate"] = Figure("certificate")
-        self._warning = ui.label("").classes("text-sm").props("role=status").mark("warning")
+    def __init__(self, currency: str = "") -> None:
+        names = ("distance", "spend", "payers", "joiners", "expected loss", "certificate")
+        self._unit = currency or "in the unit of costs"
+        with ui.element("div").classes("fp-figures fp-results"):
+            self._cards = {name: Figure(name) for name in names}
+        self._warning = ui.label("").classes("text-sm fp-second").props("role=status")
+        self._warning.mark("warning")
 
     def show(self, outcome: Outcome | None) -> None:
         """Show an outcome, or none."""
         cards = self._cards
-        found = [] if outcome is None else price_warnings(outcome)
-        self._warning.set_text(" ".join(f"Warning: {line}" for line in found))
-        self._warning.set_visibility(bool(found))
+        warnings = [] if outcome is None else price_warnings(outcome)
+        self._warning.set_text(" ".join(f"Warning: {line}" for line in warnings))
+        self._warning.set_visibility(bool(warnings))
         if outcome is None:
             for card in cards.values():
                 card.show("–")
             return
         clients = outcome.game.clients
-        cards["expected loss"].show(number(outcome.expected_loss), "above full participation")
+        cards["distance"].show(*_distance(outcome.distance))
         cards["spend"].show(
-            number(outcome.spend), f"of {number(outcome.game.budget)}, in the unit of costs"
+            number(outcome.spend), f"of {number(outcome.game.budget)}, {self._unit}"
         )
         cards["payers"].show(number(outcome.payers), f"of {number(len(clients))} clients")
         cards["joiners"].show(number(float(outcome.levels.sum())), "in a round, on average")
         slope = outcome.multiplier / outcome.expected_loss if outcome.expected_loss > 0 else 0.0
         gap = outcome.certificate.gap
+        note = "above full participation"
         if slope:
-            cards["multiplier"].show(f"−{number(100 * slope)} %", "of the expected loss")
+            note = f"−{number(100 * slope)} % for one more unit of budget"
         elif gap < 1:
-            cards["multiplier"].show("nothing", "every client with an impact joins every round")
-        else:
-            cards["multiplier"].show("–", "known for the equilibrium only")
+            note = "every client with an impact joins every round"
+        cards["expected loss"].show(number(outcome.expected_loss), note)
         if gap < EXACT:
             cards["certificate"].show("optimal", f"proven to {max(gap, 0):.0e}")
         elif gap < 1:
@@ -66,24 +64,38 @@ class OutcomeCards:
             cards["certificate"].show("none", "not claimed to be optimal")
 
 
+def _distance(left: float) -> tuple[str, str]:
+    """Return the distance to full participation, and what it is like."""
+    return percent(left), f"as if everybody joined {percent(1 - left)} of the rounds"
+
+
 class PostedCards:
     """What posted prices are expected to cost and to buy."""
 
-    def __init__(self) -> None:
-        names = ("expected loss", "expected spend", "over the budget", "full information",
-                 "certificate")  # fmt: skip
-        with ui.element("div").classes("fp-figures fp-second"):
+    def __init__(self, currency: str = "") -> None:
+        self._unit = currency or "in the unit of costs"
+        names = ("distance", "expected spend", "over the budget", "cost of not knowing",
+                 "expected loss", "certificate")  # fmt: skip
+        with ui.element("div").classes("fp-figures fp-results"):
             self._cards = {name: Figure(name) for name in names}
 
-    def show(self, posted: Posted, *, rough: bool) -> None:
-        """Show the offers; approximately while a control moves."""
+    def show(self, posted: Posted | None, *, rough: bool = False) -> None:
+        """Show the offers, or none; approximately while a control moves."""
         about, cards = "≈ " if rough else "", self._cards
+        if posted is None:
+            for card in cards.values():
+                card.show("–")
+            return
+        whole = float(posted.moments.loss.sum())
+        distance = posted.expected_loss / whole if whole else 0.0
+        share, note = _distance(distance)
+        cards["distance"].show(f"{about}{share}", note)
         cards["expected loss"].show(
             f"{about}{number(posted.expected_loss)}", "above full participation"
         )
         cards["expected spend"].show(
             f"{about}{number(posted.expected_spend)}",
-            f"± {number(posted.spend_std)} of {number(posted.budget)}, in the unit of costs",
+            f"± {number(posted.spend_std)} of {number(posted.budget)}, {self._unit}",
         )
         cards["over the budget"].show(f"{about}{posted.over_budget:.1%}", "probability")
         if not rough:
@@ -93,12 +105,11 @@ class PostedCards:
                 f"{abs(gap):.1e}" if proven else "none",
                 "gap to the best prices" if proven else "not proven to be best",
             )
-        cards["full information"].show(
-            "…" if len(posted.clients) <= FEW else "–", "times its expected loss"
-        )
+        cards["cost of not knowing"].show("…" if len(posted.clients) <= FEW else "–")
 
     def show_known(self, known: Information) -> None:
         """Show how much worse this is than knowing every cost and value."""
-        self._cards["full information"].show(
-            f"{known.ratio:.2f} ×", f"95 %: {known.low:.2f} to {known.high:.2f}"
+        low, high = known.low - 1, known.high - 1
+        self._cards["cost of not knowing"].show(
+            f"{known.ratio - 1:+.0%}", f"of the loss; 95 %: {low:+.0%} to {high:+.0%}"
         )

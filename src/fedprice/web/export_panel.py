@@ -34,20 +34,19 @@ class ExportPanel:
     """
 
     def __init__(self, client: str = "") -> None:
-        tip = "Trusts nothing in the file: derives every coin, weight, payment and hash again"
+        tip = "Recomputes every coin, weight, payment and hash; trusts nothing in the file"
         with panel("Verify an export", tip) as card:
             card.props("data-part=export")
             ui.label(
                 "Drop what `fedprice ledger export -o market.jsonl` wrote. Every signature, coin, "
-                "weight, payment, balance and hash is derived again. The file is not stored."
+                "weight, payment, balance and hash is checked. The file is not stored."
             ).classes("text-sm fp-muted")
-            with ui.row().classes("w-full gap-3 mt-1"):
-                self._client = ui.input("client (may be empty)", value=client)
-                self._head = ui.input("head that must be there (may be empty)")
-                for box in (self._client, self._head):
-                    box.props("dense outlined autocomplete=off").classes("grow basis-60")
-            self._unsigned = ui.switch("Accept money that moved without a signature (--unsigned)")
+            with ui.row().classes("w-full gap-3 mt-1 mb-2 items-end"):
+                self._client = _box("client, to see its account", client)
+                self._head = _box("expected head, to detect a truncated file", "")
             drop("Drop or choose an export (.jsonl)", ".jsonl", self._dropped, LARGEST_UPLOAD)
+            with ui.expansion("Play money").classes("w-full text-sm"):
+                self._unsigned = ui.switch("Accept transfers that nobody signed (--unsigned)")
             self._problem = Problem()
             self._shown = ui.column().classes("w-full gap-3 mt-2")
 
@@ -82,6 +81,14 @@ class ExportPanel:
                 draw_sums(account)
                 draw_runs(account)
                 csv_button(account)
+
+
+def _box(label: str, value: str) -> ui.input:
+    """Draw a box for text below its label, which a narrow screen wraps."""
+    with ui.column().classes("gap-0 grow basis-60"):
+        ui.label(f"{label} (optional)").classes("text-sm")
+        box = ui.input(value=value).props(f'dense outlined autocomplete=off aria-label="{label}"')
+        return box.classes("w-full")
 
 
 def _draw_verified(name: str, books: Books, heads: list[str]) -> None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGEST_BODY", "WILDCARDS", "Guard", "is_loopback", "new_token"]
 
 LARGEST_BODY = LARGEST_UPLOAD + 2**20  # bytes of a request: an upload and what a form adds to it
+MOST_BODIES = 2 * LARGEST_BODY  # bytes of all bodies that are held at once
 LONGEST_WAIT = 30.0  # seconds for the next piece of a body
 MOST_REQUESTS = 1000  # at once, websockets included
 LEAST_TOKEN = 16  # characters
@@ -68,6 +69,8 @@ HEADERS = {
     b"x-content-type-options": b"nosniff",
     b"x-frame-options": b"DENY",
 }
+# Headers that an answer may bring itself: a report without scripts needs less than a page.
+OWN_POLICY = (b"content-security-policy", b"x-frame-options")
 
 
 class GuardError(Exception):
@@ -197,6 +200,7 @@ class Guard:
         self.port = port
         self.hosts = {_host(f"{name}:{port}") for name in own} | {_host(name) for name in names}
         self.at_once = 0
+        self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer with the reason for refusing it."""
@@ -233,6 +237,8 @@ class Guard:
             request.path.split("/")
         ):
             raise GuardError(400, "the path must have neither '.' nor '..' nor control characters.")
+        if request.method and request.path.startswith("/_nicegui_ws/"):
+            raise GuardError(400, "pages are kept up to date over websockets only.")
         length = request.header("content-length")
         if length and not re.fullmatch("[0-9]{1,20}", length):
             raise GuardError(400, "the header content-length must be a number.")
@@ -310,14 +316,22 @@ class Guard:
 
     async def _pass(self, request: Request, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app with a limited body, and add our headers to its answer."""
-        left, complete, started, refused = self.largest_body, False, False, False
+        left, held, complete, started, refused = self.largest_body, 0, False, False, False
 
         async def bounded() -> Message:
-            nonlocal left, complete, refused
+            nonlocal left, held, complete, refused
             if refused:
-                return {"type": "http.disconnect"}
-            if scope["type"] == "websocket" or complete:
+                return {"type": f"{scope['type']}.disconnect", "code": 1003}
+            if complete:
                 return await receive()
+            if scope["type"] == "websocket":
+                message = await receive()
+                # Our pages send text only; pieces of binary messages would be kept without a limit.
+                if message.get("bytes") is not None:
+                    refused = True
+                    await send({"type": "websocket.close", "code": 1003})
+                    return {"type": "websocket.disconnect", "code": 1003}
+                return message
             error = None
             try:
                 message = await asyncio.wait_for(receive(), self.longest_wait)
@@ -325,9 +339,14 @@ class Guard:
                 error = GuardError(408, "the rest of the request did not arrive in time.")
             else:
                 complete = message["type"] != "http.request" or not message.get("more_body", False)
-                left -= len(message.get("body", b""))
+                size = len(message.get("body", b""))
+                left -= size
+                held += size
+                self.held += size
                 if left < 0:
                     error = self._too_large()
+                elif self.held > MOST_BODIES:
+                    error = GuardError(503, "other requests hold much data; try again later.")
             if error is None:
                 return message
             refused = True
@@ -341,8 +360,11 @@ class Guard:
                 return
             if message["type"] in ("http.response.start", "websocket.http.response.start"):
                 started = True
-                headers = [h for h in message.get("headers", []) if h[0].lower() not in HEADERS]
-                message = {**message, "headers": [*headers, *HEADERS.items()]}
+                given = message.get("headers", [])
+                kept = {name for name, _ in given if name in OWN_POLICY}
+                headers = [h for h in given if h[0].lower() not in HEADERS.keys() - kept]
+                headers += [h for h in HEADERS.items() if h[0] not in kept]
+                message = {**message, "headers": headers}
             await send(message)
 
         try:
@@ -356,6 +378,8 @@ class Guard:
         except Exception:
             if not refused:  # errors of the app about a truncated request are expected
                 raise
+        finally:
+            self.held -= held
 
     def _too_large(self) -> GuardError:
         return GuardError(413, f"the request must have at most {self.largest_body:,} bytes.")

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fedprice.calibration import Calibration
 
 __all__ = [
-    "Dial",
     "Figure",
     "Problem",
     "absent_file",
@@ -154,63 +153,6 @@ def explain(label: ui.label, text: str) -> ui.label:
     return label
 
 
-class Dial:
-    """A number that is dragged or typed.
-
-    Parameters
-    ----------
-    word
-        What the number is, one of `WORDS`.
-    value
-        Its initial value.
-    ends, step
-        The range and the steps of the slider; a typed number may lie outside.
-    on_change
-        Called with a new number.
-    text
-        The label, if it differs from the word.
-    """
-
-    def __init__(
-        self,
-        word: str,
-        value: float,
-        *,
-        ends: tuple[float, float],
-        step: float,
-        on_change: Callable[[float], None],
-        text: str | None = None,
-    ) -> None:
-        self._quiet, self._on_change = False, on_change
-        with ui.column().classes("w-full gap-0 mt-1"):
-            with ui.row().classes("w-full items-center justify-between no-wrap"):
-                term(word, text)
-                self._box = ui.number(value=value).classes("w-28").mark(word)
-            self._slider = ui.slider(min=ends[0], max=ends[1], step=step, value=value)
-        self._box.props(f'dense outlined aria-label="{word}" debounce=300')
-        self._slider.props(f'aria-label="{word} slider"').mark(f"{word} slider")
-        self._slider.on_value_change(lambda event: self._change(event.value))
-        self._box.on_value_change(lambda event: self._change(event.value))
-
-    def _change(self, value: float | None) -> None:
-        if value is None or self._quiet:
-            return
-        given = float(f"{value:.12g}")  # a slider's steps add up to 0.30000000000000004
-        self.set(given)
-        self._on_change(given)
-
-    def set(self, value: float) -> None:
-        """Show another number without calling `on_change`."""
-        self._quiet = True
-        self._slider.value = self._box.value = value
-        self._quiet = False
-
-    def set_ends(self, low: float, high: float, step: float) -> None:
-        """Change the range of the slider."""
-        self._slider.props.update({"min": low, "max": high, "step": step})
-        self._slider.update()
-
-
 class Figure:
     """A number on a card, with its name, unit and a note.
 
@@ -235,7 +177,7 @@ class Figure:
                 self._value = ui.label("–").classes("fp-number").mark(label)
                 if unit:
                     ui.label(unit).classes("text-sm fp-muted")
-            self._note = ui.label("").classes("text-sm fp-muted")
+            self._note = ui.label("").classes("text-sm fp-muted fp-note")
 
     def show(self, text: str, note: str = "") -> None:
         """Show another number."""
@@ -259,8 +201,12 @@ def copy_button(
     """Draw a button that copies something."""
 
     def copy() -> None:
-        ui.clipboard.write(content() if callable(content) else content)
-        ui.notify("Copied.", position="top", timeout=1200)
+        copied = content() if callable(content) else content
+        if copied:
+            ui.clipboard.write(copied)
+        ui.notify(
+            "Copied." if copied else "There is nothing to copy yet.", position="top", timeout=1200
+        )
 
     button = ui.button(text, on_click=copy, icon=icon).props("flat dense no-caps size=12px")
     if not text:

@@ -229,7 +229,7 @@ def _inside(hull: Hull) -> Any:
 
 
 def _word(hull: Hull) -> str:
-    return "posted" if len(hull.posted) == 1 else "drawn at random"
+    return "posted" if len(hull.posted) == 1 else "randomised"
 
 
 def _two_lines(

@@ -14,6 +14,7 @@ from fedprice.market.responses import last_offer, offer_in_words
 from fedprice.pricing.display import number
 from fedprice.web.chart import Chart
 from fedprice.web.client_charts import earning_chart, earning_rows
+from fedprice.web.dial import NumberBox
 from fedprice.web.look import Figure, Problem, drop, explained, panel, term
 from fedprice.web.uploads import LARGEST_UPLOAD, content_of
 
@@ -32,7 +33,7 @@ KEPT_HERE = (
 _COLUMNS = {"level": "level", "payment": "payment", "cost": "cost", "absence": "absence",
             "utility": "net"}  # fmt: skip
 
-
+LARGEST = 1e300
 _ALT = "What each level of the offer would earn"
 
 
@@ -46,9 +47,10 @@ class OfferPanel:
             card.props("data-part=offer")
             self.choice = ui.row().classes("w-full items-center mb-2")
             drop(
-                "Drop or choose a file of receipts; its last offer counts", ".jsonl",
+                "Drop or choose receipts (.jsonl)", ".jsonl",
                 self._dropped, LARGEST_UPLOAD,
             )  # fmt: skip
+            ui.label("The most recent offer in the file is used.").classes("text-xs fp-muted mt-1")
             self._problem = Problem()
             self._shown = ui.column().classes("w-full gap-3 mt-3")
 
@@ -69,10 +71,12 @@ class OfferPanel:
             with ui.column().classes("gap-1").props("data-part=offer-words"):
                 for sentence in offer_in_words(offer, conditions):
                     ui.label(sentence)
+            self._typed: dict[str, float | None] = {"cost": None, "value": 0.0, "exponent": 2.0}
+            self._refused: set[str] = set()
             with ui.row().classes("w-full gap-3 items-start"):
-                self._cost = self._number("cost", f"your cost, {conditions.unit}", None)
-                self._value = self._number("value", f"your value, {conditions.unit}", 0.0)
-                self._exponent = self._number("cost exponent", "cost exponent τ", 2.0)
+                self._number("cost", "cost", f"your cost, {conditions.unit}")
+                self._number("value", "value", f"your value, {conditions.unit}")
+                self._number("exponent", "cost exponent", "cost exponent τ")
             ui.label(KEPT_HERE).classes("text-xs fp-muted")
             with ui.element("div").classes("fp-figures"):
                 self._figures = {
@@ -86,25 +90,39 @@ class OfferPanel:
             self._table = _table()
         self._redraw()
 
-    def _number(self, word: str, label: str, value: float | None) -> ui.number:
+    def _number(self, field: str, word: str, label: str) -> None:
+        """Draw a box for a number; what cannot be one is refused below it."""
+
+        def typed(value: float | None) -> None:
+            if value is not None:
+                _require(field, value)
+            self._typed[field] = value
+            self._refused.discard(field)
+            self._redraw()
+
+        def refused() -> None:
+            self._refused.add(field)
+            self._redraw()
+
         with ui.column().classes("gap-0 grow basis-40"):
             term(word, label).classes("text-sm")
-            box = ui.number(value=value, on_change=self._redraw)
-            box.props(f'dense outlined debounce=150 step=any aria-label="{label}"')
-            return box.props("autocomplete=off").classes("w-full")
+            box = NumberBox(label, self._typed[field], typed, refused, optional=True)
+            box.box.classes("w-full")
+            box.draw_reason()
 
     def _redraw(self) -> None:
         if self._offer is None:
             return
         with explained(self._problem):
             offer, conditions = self._offer
-            cost, value, exponent = self._own()
+            cost = None if self._refused else self._typed["cost"]
+            value, exponent = self._typed["value"] or 0.0, self._typed["exponent"] or 2.0
             self._chart.show(
                 earning_chart(offer, conditions, cost=cost, value=value, cost_exponent=exponent)
             )
             if cost is None:
                 for figure in self._figures.values():
-                    figure.show("–", "type in your cost")
+                    figure.show("–", "" if self._refused else "type in your cost")
                 self._table.set_visibility(False)
                 return
             rows, best = earning_rows(
@@ -127,19 +145,17 @@ class OfferPanel:
             ]
             self._table.set_visibility(True)
 
-    def _own(self) -> tuple[float | None, float, float]:
-        """Return the cost, value and exponent that were typed; refuse what they cannot be."""
-        cost, value, exponent = self._cost.value, self._value.value, self._exponent.value
-        if cost is not None and not 0 < cost < 1e300:
-            raise InputError(f"your cost must be above 0; got {cost:g}.")
-        if value is not None and not 0 <= value < 1e300:
-            raise InputError(f"your value must be at least 0; got {value:g}.")
-        if exponent is not None and not 1 < exponent <= LARGEST_EXPONENT:
-            raise InputError(
-                f"the cost exponent must be above 1 and at most {LARGEST_EXPONENT:g}; got "
-                f"{exponent:g}."
-            )
-        return cost, value or 0.0, exponent or 2.0
+
+def _require(field: str, value: float) -> None:
+    """Refuse a cost, a value or an exponent that is impossible."""
+    if field == "cost" and not 0 < value < LARGEST:
+        raise InputError(f"your cost must be above 0; got {value:g}.")
+    if field == "value" and not 0 <= value < LARGEST:
+        raise InputError(f"your value must be at least 0; got {value:g}.")
+    if field == "exponent" and not 1 < value <= LARGEST_EXPONENT:
+        raise InputError(
+            f"the cost exponent must be above 1 and at most {LARGEST_EXPONENT:g}; got {value:g}."
+        )
 
 
 def _level_text(level: float, best: float) -> str:

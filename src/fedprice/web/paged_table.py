@@ -16,14 +16,24 @@ if TYPE_CHECKING:
     import polars as pl
     from nicegui.events import GenericEventArguments
 
-__all__ = ["PagedTable", "explain_heads", "sort_by_keys"]
+__all__ = ["PagedTable", "edit_cells", "explain_heads", "sort_by_keys"]
 
-SIZES = (10, 25, 100)  # rows on a page
+SIZES = (25, 100)  # rows on a page
 _LABEL = "{{ props.col.label }}"
 _HEAD = (
     '<q-th :props="props" :tabindex="props.col.sortable ? 0 : -1" '
     '@keydown.enter="props.sort(props.col)">{inside}</q-th>'
 )
+# A cell that opens a box in which its number is replaced; what is typed is sent as text.
+_EDITABLE = """<q-td :props="props" class="fp-editable">
+<span tabindex="0" role="button" :aria-label="`{name} of ${{props.row.{key}}}: try another`"
+ @keydown.enter="event => event.target.click()">{{{{ props.value }}}}</span>
+<q-popup-edit :model-value="props.value.replaceAll(',', '')" v-slot="scope"
+ @save="text => $parent.$emit('edit', [props.row.{key}, '{name}', String(text)])">
+<q-input dense autofocus v-model="scope.value" inputmode="decimal" autocomplete="off"
+ :aria-label="`{name} of ${{props.row.{key}}}`" :label="`{name} of ${{props.row.{key}}}`"
+ @keyup.enter="scope.set" @focus="event => event.target.select()"/>
+</q-popup-edit></q-td>"""
 
 
 class PagedTable:
@@ -131,6 +141,21 @@ def explain_heads(table: ui.table, columns: Iterable[str]) -> None:
             f"header-cell-{name}",
             _HEAD.format(inside=f'<span class="fp-term">{_LABEL}{tip}</span>'),
         )
+
+
+def edit_cells(
+    table: ui.table,
+    columns: Iterable[str],
+    edited: Callable[[str, str, str], None],
+    key: str = "client_id",
+) -> None:
+    """Let the cells of some columns be edited.
+
+    `edited` is called with the row's key, the column and the text.
+    """
+    for name in columns:
+        table.add_slot(f"body-cell-{name}", _EDITABLE.format(name=name, key=key))
+    table.on("edit", lambda event: edited(*map(str, event.args)))
 
 
 def sort_by_keys(table: ui.table) -> None:

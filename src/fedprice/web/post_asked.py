@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,18 +13,19 @@ from fedprice.beliefs.others import post_from_others
 from fedprice.beliefs.posting import FORMS, post
 from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT
+from fedprice.commands.assumptions import ASSUMED
 from fedprice.errors import InputError, nearest
 from fedprice.random_clients import EXAMPLE_ALPHA
 from fedprice.web.asked import (
+    asked_in,
     calibrated_clients,
-    given_in,
     plain_path,
     rename_argument,
     rename_words,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
     from fedprice.arrays import FloatArray
@@ -113,7 +114,7 @@ class PostAsked:
 
     def changed(self, address: Mapping[str, str]) -> Self:
         """Return this state with the changes that an address gives."""
-        return replace(self, **given_in(address, self))
+        return asked_in(address, self, None)
 
     def address(self, usual: Self) -> dict[str, str]:
         """Return the state as parameters of an address: fields that differ from the defaults."""
@@ -260,6 +261,7 @@ class PostAsked:
         beliefs: str = BELIEFS_FILE,
         calibration: str | None = None,
         rename: Renaming = (),
+        assumed: Sequence[str] = (),
     ) -> str:
         """Return the Python that computes the same.
 
@@ -273,6 +275,8 @@ class PostAsked:
             The name of the calibration with α and the norms, if they were measured.
         rename
             Columns of the clients' file that have other names.
+        assumed
+            Columns that the clients' file lacks.
         """
         types = self.beliefs == "others"
         bound = f"fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})"
@@ -280,6 +284,8 @@ class PostAsked:
             made = "import fedprice as fp\n\nclients = fp.population()\n"
         elif calibration is None:
             more = ("" if types else ", types=False") + rename_argument(rename)
+            if assumed:
+                more += f", assume={ {name: ASSUMED[name] for name in assumed} }"
             made = f"import fedprice as fp\n\nclients = fp.Clients.read({clients!r}{more})\n"
         else:
             made = calibrated_clients(clients, calibration, LARGEST_WEIGHT, rename, types=types)

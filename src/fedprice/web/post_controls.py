@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
-from fedprice.web.look import Dial, drop, measured_line, panel, term
-from fedprice.web.post_asked import BLOCKS
+from fedprice.errors import InputError
+from fedprice.web.dial import Dial, restorable
+from fedprice.web.look import drop, measured_line, panel, term
+from fedprice.web.post_asked import BLOCKS, PostAsked
 from fedprice.web.uploads import LARGEST_UPLOAD
 from fedprice.words import MONEY
 
@@ -16,14 +18,13 @@ if TYPE_CHECKING:
 
     from fedprice.calibration import Calibration
     from fedprice.web.believed import Believed
-    from fedprice.web.post_asked import PostAsked
 
 __all__ = ["PostControls"]
 
 SOURCES = {
-    "exponential": "exponential: means only",
-    "lognormal": "lognormal: means and spread",
-    "ranges": "ranges: least and largest",
+    "exponential": "a guess of the mean",
+    "lognormal": "a guess, and how sure it is",
+    "ranges": "a range",
     "file": "a file of types",
     "others": "the other clients' types",
 }
@@ -36,7 +37,7 @@ DIALS = {  # field: word, ends, step, text
     "cost_high": ("largest cost", (1, 400), 1, None),
     "value_low": ("least value", (0, 20_000), 100, None),
     "value_high": ("largest value", (0, 40_000), 100, None),
-    "classes": ("price classes", (0, 12), 1, "price classes (0: any)"),
+    "classes": ("price classes", (0, 12), 1, "price classes (0: one per client)"),
     "risk": ("risk", (0, 0.45), 0.01, "risk (0: on average)"),
     "budget": ("budget", (0, 1000), 1, None),
     "rounds": ("rounds", (10, 5000), 10, None),
@@ -44,6 +45,7 @@ DIALS = {  # field: word, ends, step, text
     "exponent": ("cost exponent", (1.1, 4), 0.1, "cost exponent τ"),
 }
 WHOLE = ("rounds", "classes")
+MORE = ("form", "classes", "risk", "rounds", "exponent")  # settings with a default
 OF_SOURCE = {
     "exponential": ("cost", "value"),
     "lognormal": ("cost", "value", "spread"),
@@ -60,8 +62,12 @@ class PostControls:
     ----------
     asked, believed
         The initial settings and clients.
+    currency
+        The label of money.
     ask
         Called with the fields that the user changes.
+    refuse
+        Called with the field and its name if what was typed is refused.
     on_file
         Called with the upload of a file of beliefs, which is reset by `dropped`.
     """
@@ -70,26 +76,40 @@ class PostControls:
         self,
         asked: PostAsked,
         believed: Believed,
+        currency: str,
         ask: Callable[..., None],
+        refuse: Callable[[str, str], None],
         on_file: Callable[[Any], Awaitable[None]],
     ) -> None:
-        self._ask = ask
+        self._ask, self._refuse = ask, refuse
         self._parts: dict[str, ui.element] = {}
+        self.lines: dict[str, ui.label] = {}  # what a guess means, by "cost" and "value"
         self._draw_beliefs(asked, on_file)
-        self._draw_posted(asked, believed.calibration)
+        with panel("Budget", classes="fp-second"):
+            self._dial("budget", asked)
+            ui.label(f"{currency}, in total for all rounds." if currency else MONEY).classes(
+                "text-xs fp-muted"
+            )
+        self._draw_more(asked, believed.calibration)
 
     def _draw_beliefs(self, asked: PostAsked, on_file: Callable[[Any], Awaitable[None]]) -> None:
-        with panel("What is believed"):
-            term("beliefs", "costs and values are")
+        with panel("What you guess", classes="fp-second"):
+            ui.label(
+                "Nobody's cost has to be known: type what joining every round may cost a client, "
+                "and what a better model may be worth to it; 0 if it only sells."
+            ).classes("text-xs fp-muted mb-1")
+            term("beliefs", "costs and values are known as")
             self._source = ui.select(
                 SOURCES, value=asked.beliefs,
                 on_change=lambda event: self._ask(beliefs=event.value),
             )  # fmt: skip
             self._source.props('dense outlined aria-label="beliefs"').classes("w-full")
-            for field in (
-                "cost", "value", "spread", "cost_low", "cost_high", "value_low", "value_high",
-            ):  # fmt: skip
-                self._dial(field, asked)
+            for what in ("cost", "value"):
+                for field in (what, f"{what}_low", f"{what}_high"):
+                    self._dial(field, asked)
+                if what == "cost":
+                    self._dial("spread", asked)
+                self.lines[what] = ui.label("").classes("text-xs fp-muted")
             with ui.column().classes("w-full gap-1 mt-2") as self._parts["file"]:
                 self._file_name = ui.label("").classes("text-sm fp-muted")
                 self.dropped = drop(
@@ -108,10 +128,12 @@ class PostControls:
                     "text-xs fp-muted"
                 )
 
-    def _draw_posted(self, asked: PostAsked, measured: Calibration | None) -> None:
-        with panel("What is posted"):
-            ui.label(MONEY).classes("text-xs fp-muted")
-            term("form").classes("mb-1")
+    def _draw_more(self, asked: PostAsked, measured: Calibration | None) -> None:
+        changed = any(getattr(asked, name) != getattr(PostAsked(), name) for name in MORE)
+        with ui.expansion("More settings", value=changed).classes("fp-panel fp-flush w-full"):
+            with ui.row().classes("w-full items-center justify-between no-wrap"):
+                term("form", "what is posted").classes("mb-1")
+                self._restore = restorable(lambda: self._ask(form="price"), "default price")
             self._form = ui.toggle(
                 list(FORMS), value=asked.form,
                 on_change=lambda event: self._ask(form=event.value),
@@ -122,7 +144,7 @@ class PostControls:
                     list(BLOCKS), value=asked.blocks if asked.blocks in BLOCKS else 4,
                     on_change=lambda event: self._ask(blocks=event.value),
                 ).props('dense spread aria-label="blocks"').classes("w-full")  # fmt: skip
-            for field in ("classes", "risk", "budget", "rounds", "alpha", "exponent"):
+            for field in ("classes", "risk", "rounds", "alpha", "exponent"):
                 self._dial(field, asked)
             with ui.column().classes("w-full mt-2") as self._parts["measured"]:
                 ui.label("" if measured is None else measured_line(measured)).classes("text-sm")
@@ -132,12 +154,15 @@ class PostControls:
         value = getattr(asked, field)
 
         def change(value: float) -> None:
+            if field in WHOLE and not value.is_integer():
+                raise InputError(f"{word} must be a whole number; got {value:g}.")
             self._ask(**{field: int(value) if field in WHOLE else value})
 
         with ui.column().classes("w-full gap-0") as self._parts[field]:
             Dial(
-                word, value, ends=(min(low, value), max(high, value)), step=step, on_change=change,
-                text=text,
+                word, value, ends=(low, high), step=step, on_change=change,
+                on_refused=lambda: self._refuse(field, text or word), text=text,
+                default=float(getattr(PostAsked(), field)) if field in MORE else None,
             )  # fmt: skip
 
     def show(self, asked: PostAsked, own: Believed) -> None:
@@ -152,6 +177,7 @@ class PostControls:
             shown |= {"classes", "risk"}
         for name, part in self._parts.items():
             part.set_visibility(name in shown)
+        self._restore.set_visibility(asked.form != "price")
         self._file_name.set_text(own.file_name or "No file of beliefs yet.")
         offered = [x for x in SOURCES if x != "others" or own.knows_types or asked.beliefs == x]
         self._source.set_options({x: SOURCES[x] for x in offered}, value=asked.beliefs)

@@ -59,11 +59,11 @@ class PostedPanel:
         with panel("") as self._why:
             self._why_title = explain(
                 ui.label("").classes("font-semibold mb-1"),
-                "What each price costs and brings is a curve; a price on its lower hull, where the "
-                "slope is the same for all clients, is the best use of the money.",
+                "The cost and the yield of all prices form a curve; a price on its lower hull, "
+                "where the slope is the same for all clients, is the best use of the money.",
             )
             with ui.element("div").classes("fp-pairs"):
-                self._chart("hull", "what the prices of one client cost and bring")
+                self._chart("hull", "what the prices of one client cost and yield")
                 self._chart("worth", "what the price minimises")
 
     def _chart(self, name: str, label: str) -> None:

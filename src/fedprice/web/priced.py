@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +13,17 @@ from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT
 from fedprice.commands.games import read_assuming, read_calibration, read_measured_assuming
 from fedprice.commands.price import price
+from fedprice.commands.what_if import what_if
+from fedprice.errors import InputError
 from fedprice.game import Game
 from fedprice.pricing import Status, solve
 from fedprice.pricing.frontier import frontier
 from fedprice.random_clients import population
-from fedprice.web.asked import Asked
-from fedprice.web.pricing_charts import budget_range, thinned
+from fedprice.web.asked import EXAMPLE, Asked, asked_in
+from fedprice.web.pricing_charts import budget_range, budget_step, thinned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
     import polars as pl
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from fedprice.arrays import IntArray
     from fedprice.calibration import Calibration
     from fedprice.clients import Clients
+    from fedprice.commands.what_if import WhatIf
     from fedprice.pricing import Outcome
     from fedprice.web.served import Served
 
@@ -96,6 +101,10 @@ class Priced:
         usual = Asked(max_weight=largest, against=second)
         return usual if self.budget is None else replace(usual, budget=self.budget)
 
+    def asked(self, address: Mapping[str, str]) -> Asked:
+        """Return the state that an address asks for."""
+        return asked_in(address, self.usual, self.calibration)
+
     def game(self, asked: Asked) -> Game:
         """Return the game for a state of the page."""
         measured, clients = self.calibration, self.clients
@@ -136,22 +145,53 @@ class Priced:
                                        *series)  # fmt: skip
 
     def ends(self, asked: Asked) -> tuple[float, float]:
-        """Return the range of budgets that is worth showing."""
-        return budget_range(self.game(asked))
+        """Return the range of budgets that is worth showing, from the least that suffices."""
+        low, high = budget_range(self.game(asked))
+        first = solve(replace(self.game(asked), budget=low))
+        if first.status is Status.INFEASIBLE and np.isfinite(first.least_budget):
+            step = budget_step(high - low)
+            low = step * (np.floor(first.least_budget / step) + 1)
+        return float(low), float(max(high, low + budget_step(abs(low) + 1)))
 
     def frontier(self, asked: Asked, ends: tuple[float, float]) -> list[tuple[float, float]]:
-        """Return budgets between two ends, closer together around 0, and the losses they buy."""
+        """Return budgets, closer together at the lower end, and the losses that they buy."""
         game = self.game(asked)
         count = POINTS if len(self.clients) <= MANY else FEW_POINTS
         low, high = ends
         steps = np.linspace(0, 1, count) ** 2
-        budgets = np.unique(np.concatenate([high * steps, [low, low / 2]]))
+        start = max(low, 0.0)
+        below = [low, low / 2] if low < 0 else [low]
+        budgets = np.unique(np.concatenate([start + (high - start) * steps, below]))
         with np.errstate(all="ignore"):
             return [
                 (outcome.game.budget, outcome.expected_loss)
                 for outcome in frontier(game, budgets.tolist())
                 if outcome.status is not Status.INFEASIBLE and np.isfinite(outcome.expected_loss)
             ]
+
+    def what_if(self, asked: Asked, changes: Mapping[str, Mapping[str, float]]) -> WhatIf:
+        """Return the offers before and after some clients change."""
+        count = len(self.clients)
+        if count > MANY:
+            raise InputError(
+                f"the page answers what-ifs for up to {MANY:,} clients; got {count:,}. Copy the "
+                "command, which has no limit."
+            )
+        with np.errstate(all="ignore"):
+            return what_if(
+                self.clients, changes, lambda clients: replace(self, clients=clients).outcome(asked)
+            )
+
+    def command(
+        self, asked: Asked, changes: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+    ) -> str:
+        """Return the command that computes the same; `changes` are what-ifs."""
+        line = asked.command(self.name or EXAMPLE, self.calibration_name, self.rename, changes)
+        return line if self.name else f"fedprice data example -o {EXAMPLE}\n{line}"
+
+    def python(self, asked: Asked) -> str:
+        """Return the Python that computes the same."""
+        return asked.python(self.name or EXAMPLE, self.calibration_name, self.rename, self.assumed)
 
     def exported(self, asked: Asked) -> pl.DataFrame:
         """Return the table that `fedprice price -o FILE` writes."""

@@ -11,7 +11,7 @@ from fedprice.plots import ON_SCREEN
 from fedprice.pricing.display import number
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.clients import Clients
@@ -78,37 +78,50 @@ def _points(
     return series
 
 
-def price_chart(outcome: Outcome, rows: IntArray, selected: Collection[int] = ()) -> dict[str, Any]:
-    """Return price over value, with the value above which clients pay."""
-    clients = outcome.game.clients
-    series = _points(outcome, rows, clients.value, outcome.prices, selected)
+def price_chart(
+    outcome: Outcome, rows: IntArray, selected: Collection[int] = (), currency: str = ""
+) -> dict[str, Any]:
+    """Return price over value, with the value above which clients pay.
+
+    Where all values are the same, prices are drawn over the samples, or shares of the data.
+    """
+    clients, unit = outcome.game.clients, currency or "money"
+    x, name = clients.value, f"value, {unit} per unit of loss"
+    by_value = bool(np.ptp(x))
+    if not by_value:
+        x, name = clients.weight, "share of the data"
+        if clients.samples is not None:
+            x, name = clients.samples.astype(np.float64), "samples"
+    series = _points(outcome, rows, x, outcome.prices, selected)
     for one in series:
-        one["dimensions"] = ["value", "price"]
+        one["dimensions"] = [name.partition(",")[0], "price"]
         one["encode"] = {"x": 0, "y": 1, "tooltip": [0, 1]}
-    threshold = outcome.sign_threshold
-    within = np.isfinite(threshold) and threshold < 2 * float(clients.value.max(initial=0.0))
     lines: list[dict[str, Any]] = [{"yAxis": 0, "label": {"show": False}}]
-    if within:
-        text = f"sign threshold {number(threshold)}"
+    if by_value and outcome.sign_threshold < 2 * float(x.max()):
+        text = f"sign threshold {number(outcome.sign_threshold)}"
         label = {"formatter": text, "position": "insideEndTop"}
-        lines.append({"xAxis": float(threshold), "label": label, "lineStyle": {"type": "dashed"}})
+        place = float(outcome.sign_threshold)
+        lines.append({"xAxis": place, "label": label, "lineStyle": {"type": "dashed"}})
+    if not by_value and (outcome.prices[rows] > 0).all():
+        lines = []  # 0 is the lower end of the axis
     series[0]["markLine"] = {
         "silent": True, "symbol": "none", "data": lines, "lineStyle": {"color": "#888"},
         "label": {"color": "#888"},
     }  # fmt: skip
     return {
         "grid": _GRID,
-        "legend": {"data": ["is paid", "pays"], "top": 4, "right": 12},
+        "legend": _legend(series),
         "tooltip": {"trigger": "item"},
-        "xAxis": {
-            "type": "value",
-            "name": "value, money per unit of loss",
-            "nameLocation": "middle",
-            "nameGap": 28,
-        },
-        "yAxis": {"type": "value", "name": "price, money", "scale": True},
+        "xAxis": {"type": "value", "name": name, "nameLocation": "middle", "nameGap": 28},
+        "yAxis": {"type": "value", "name": f"price, {unit}", "scale": by_value},
         "series": series,
     }
+
+
+def _legend(series: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a legend of who is paid and who pays, if there is anybody of both kinds."""
+    groups = [one["name"] for one in series[:2] if one["data"]]
+    return {"data": groups if len(groups) == 2 else [], "top": 4, "right": 12}
 
 
 def level_chart(outcome: Outcome, rows: IntArray, selected: Collection[int] = ()) -> dict[str, Any]:
@@ -120,7 +133,7 @@ def level_chart(outcome: Outcome, rows: IntArray, selected: Collection[int] = ()
         one["encode"] = {"x": 0, "y": 1, "tooltip": [0, 1]}
     return {
         "grid": _GRID,
-        "legend": {"data": ["is paid", "pays"], "top": 4, "right": 12},
+        "legend": _legend(series),
         "tooltip": {"trigger": "item"},
         "xAxis": {
             "type": "log",
@@ -138,7 +151,7 @@ def budget_range(game: Game) -> tuple[float, float]:
     """Return the range of budgets that is worth showing, in round numbers.
 
     The upper end is a share of what full participation would cost; the budget of the game always
-    lies within.
+    lies within. Budgets at the lower end may be infeasible.
     """
     clients, tau = game.clients, game.cost_exponent
     with np.errstate(all="ignore"):  # what overflows is refused
@@ -170,6 +183,7 @@ def frontier_chart(
     budget: float,
     loss: float | None,
     ends: tuple[float, float],
+    currency: str = "",
 ) -> dict[str, Any]:
     """Return expected loss over the budget, with the budget as a handle that can be dragged."""
     losses = [y for _, y in known if y > 0]
@@ -200,11 +214,12 @@ def frontier_chart(
         "axisPointer": {"triggerOn": "none"},  # only the handle moves it, not the mouse
         "xAxis": {
             "type": "value",
-            "name": "budget, money",
+            "name": f"budget, {currency or 'money'}",
             "nameLocation": "middle",
             "nameGap": 26,
             "min": ends[0],
             "max": ends[1],
+            "axisLabel": {"hideOverlap": True},
             "axisPointer": pointer,
         },
         "yAxis": {

@@ -16,6 +16,7 @@ __all__ = [
     "MOST_BUDGETS",
     "MOST_CLIENTS",
     "MOST_POINTS",
+    "MOST_TYPES",
     "OFFERED",
     "ClientsQuestion",
     "CompareQuestion",
@@ -30,12 +31,14 @@ __all__ = [
     "table_of",
 ]
 
-# Limits on what takes seconds on one core; the command line has no such limits.
+# Limits on what takes at most 10 seconds on one core; the command line has no such limits.
 MOST_CLIENTS = {"price": 100_000, "compare": 100_000, "frontier": 100_000, "post": 2_000}
-MOST_CLIENTS |= {"lies": 2_000, "beliefs": 20_000}
+MOST_CLIENTS |= {"lies": 1_000, "others": 100, "beliefs": 20_000}
 MOST_BUDGETS = 1_000
-MOST_BELIEFS = 20  # different beliefs for tariffs, each of which takes a second
+MOST_BELIEFS = 10  # different beliefs for tariffs, each of which takes a second
 MOST_POINTS = 10_000_000  # clients × budgets of a frontier
+MOST_TYPES = 500_000  # clients × types that are believed possible of one of them
+MOST_VALUES = 2_000_000  # commas and brackets of a request: what it takes in memory
 LONGEST_LINE = 1000  # characters of an error
 # Others read a file of Python, or take minutes for the same prices.
 OFFERED = tuple(name for name in SCHEMES if not name.startswith("reference"))
@@ -100,13 +103,13 @@ class CompareQuestion(GameQuestion):
 
 
 class FrontierQuestion(ClientsQuestion):
-    """What `fedprice frontier` takes, the budgets as a list."""
+    """What `fedprice price --budgets` takes, the budgets as a list."""
 
     budgets: list[float] = Field(min_length=1, max_length=MOST_BUDGETS)
 
 
 class LiesQuestion(GameQuestion):
-    """What `fedprice lies` takes."""
+    """What `fedprice compare --lies` takes."""
 
     factor: float = Field(2.0, description="Reported costs range from cost / ρ to cost · ρ.")
     free_response: bool = Field(
@@ -158,6 +161,8 @@ def parsed(body: bytes, question: type[Asked]) -> Asked:
     ...
     fedprice.errors.InputError: unknown field 'inpact'. Did you mean 'impact'?
     """
+    if sum(map(body.count, b",[{")) > MOST_VALUES:
+        raise InputError(f"the request must have at most {MOST_VALUES:,} values.")
     try:
         content = json.loads(
             body.decode("utf-8"),
@@ -183,12 +188,12 @@ def parsed(body: bytes, question: type[Asked]) -> Asked:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"the field {twice!r:.60} is there twice.")
-    return found
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise InputError(f"the field {name!r:.60} is there twice.")
+        fields[name] = value
+    return fields
 
 
 def _no_constant(name: str) -> NoReturn:
@@ -249,10 +254,10 @@ def table_of(given: Any, name: str, most: int) -> Any:
             if not isinstance(own, dict):
                 raise InputError(f"`{name}` must hold objects; got a {_kind(own)} in row {row}.")
             columns |= {key: [] for key in own if key not in columns}
-            if len(columns) > 100:
-                raise InputError(f"`{name}` has more than 100 different fields.")
+            _require_few_fields(name, len(columns))
         columns = {key: [own.get(key) for own in given] for key in columns}
     elif isinstance(given, dict):
+        _require_few_fields(name, len(given))
         for key, column in given.items():
             if not isinstance(column, list):
                 raise InputError(f"`{name}`: {key!r:.60} must be a list; got a {_kind(column)}.")
@@ -265,6 +270,11 @@ def table_of(given: Any, name: str, most: int) -> Any:
             f"`{name}` must be a list of objects, or lists by name; got a {_kind(given)}."
         )
     return pl.DataFrame([_series(name, key, column) for key, column in columns.items()])
+
+
+def _require_few_fields(name: str, fields: int) -> None:
+    if fields > 100:
+        raise InputError(f"`{name}` has more than 100 different fields.")
 
 
 def _require_few(name: str, rows: int, most: int) -> None:

@@ -5,24 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import numpy as np
 import polars as pl
 
-from fedprice.market.audit import LevelAudit
 from fedprice.market.money import LEVEL_ONE, MICRO
 from fedprice.market.tariffs import Tariff
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from fedprice.market.following import RoundSeen, RunSeen, RunSummary
-    from fedprice.market.verification import Checked, Counts
-    from fedprice.verify import Client
+    from fedprice.market.verification import Checked
 
 __all__ = ["amount", "client_frame", "round_rows", "run_address", "run_rows"]
 
 NAMES = 12  # of clients in a cell
-ALPHA = 0.01  # the rate of false alarms of the audit, for all clients of a run together
 
 
 def amount(units: int) -> str:
@@ -103,7 +99,6 @@ def _names(names: Collection[str], between: str = ", ") -> str:
 def client_frame(seen: RunSeen, checked: Checked) -> pl.DataFrame:
     """Return one row per client: what was agreed, and what it did as far as has been verified."""
     counts = checked.clients or {}
-    audit = _audited(seen.terms, counts, checked.rounds)
     rows = []
     for name, own in seen.terms.items():
         did = counts.get(name)
@@ -117,27 +112,10 @@ def client_frame(seen: RunSeen, checked: Checked) -> pl.DataFrame:
                 "missed": did and did.missed,
                 "refused": did and did.refused,
                 "paid": did and did.paid / MICRO,
-                "audit": audit.get(name),
                 "offer": str(Tariff(tuple((end, price) for end, price in own.tariff), own.menu)),
             }
         )
     schema: dict[str, Any] = {"client": pl.String, "level": pl.Float64, "agreed": pl.Float64}
     schema |= dict.fromkeys(("heads", "delivered", "missed", "refused"), pl.Int64)
-    schema |= {"paid": pl.Float64, "audit": pl.String, "offer": pl.String}
+    schema |= {"paid": pl.Float64, "offer": pl.String}
     return pl.DataFrame(rows, schema=schema)
-
-
-def _audited(
-    terms: Mapping[str, Client], counts: Mapping[str, Counts], rounds: int
-) -> dict[str, str]:
-    """Return whether each client joined as often as its level says."""
-    names = [name for name, own in terms.items() if own.level and name in counts]
-    if not names or not rounds:
-        return {}
-    audit = LevelAudit(np.array([terms[name].level / LEVEL_ONE for name in names]))
-    audit.observe_counts(np.array([counts[name].joined for name in names]), rounds)
-    suspects = set(audit.suspects(ALPHA).tolist())
-    return {
-        name: "joins less than agreed" if n in suspects else "as agreed"
-        for n, name in enumerate(names)
-    }

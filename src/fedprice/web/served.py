@@ -20,15 +20,17 @@ class Served:
     Attributes
     ----------
     clients, calibration
-        A table of clients, and the calibration that goes with it.
+        A table of clients, and its calibration.
     ledger
         The URL of a ledger, which need not exist yet.
     results
-        A directory that `fedprice reproduce` wrote.
+        A directory that `fedprice study` wrote.
     rename
         Columns of the table that have other names, in pairs of the old and the new one.
     budget
         The budget with which the Price page opens; by default 200.
+    currency
+        The label of money, if it has one.
     """
 
     clients: Path | None = None
@@ -37,6 +39,7 @@ class Served:
     results: Path | None = None
     rename: tuple[tuple[str, str], ...] = ()
     budget: float | None = None
+    currency: str = ""
 
     def stamps(self) -> tuple[tuple[int, int] | None, ...]:
         """Return when the tables were written, and their sizes: whether to read them again."""

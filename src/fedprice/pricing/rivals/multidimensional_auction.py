@@ -1,4 +1,4 @@
-"""The multi-dimensional auction, in the manner of FMore: the best by quality minus ask win.
+"""The multi-dimensional auction, modelled on FMore: the best by quality minus ask win.
 
 Symbols: a weight, G gradient norm, k = α a² G² / R impact, b ask.
 

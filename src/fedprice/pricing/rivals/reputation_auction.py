@@ -1,4 +1,4 @@
-"""The reputation auction, in the manner of RRAFL: the cheapest per unit of reputation win.
+"""The reputation auction, modelled on RRAFL: the cheapest per unit of reputation win.
 
 Clients are sorted by ask over reputation, and the longest prefix wins whose members ask for no more
 than their share of the budget; each winner is paid the highest ask with which it would still have

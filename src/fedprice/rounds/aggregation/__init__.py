@@ -2,51 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
 
 from fedprice.errors import InputError, nearest
 from fedprice.rounds.aggregation.base import Aggregator, Arrivals, Collector
-from fedprice.rounds.aggregation.difference import Difference
 from fedprice.rounds.aggregation.fedavg import FedAvg
 from fedprice.rounds.aggregation.hajek import Hajek
 from fedprice.rounds.aggregation.horvitz_thompson import HorvitzThompson
+from fedprice.rounds.aggregation.memory import Memory
 from fedprice.rounds.aggregation.outside import Outside
 from fedprice.rounds.aggregation.trotter_tukey import TrotterTukey
-
-if TYPE_CHECKING:
-    from fedprice.learning.task import Task
 
 __all__ = [
     "AGGREGATORS",
     "Aggregator",
     "Arrivals",
     "Collector",
-    "Difference",
     "FedAvg",
     "Hajek",
     "HorvitzThompson",
+    "Memory",
     "Outside",
     "TrotterTukey",
     "aggregator_of",
-    "usual_aggregator",
 ]
 
 AGGREGATORS: dict[str, Aggregator] = {
-    a.name: a for a in (HorvitzThompson(), TrotterTukey(), Hajek(), FedAvg(), Difference())
+    a.name: a
+    for a in (
+        Memory(),
+        Memory(cap=math.inf, share=0.0),
+        Memory(1.0, cap=math.inf, share=0.0),
+        Memory(0.5, cap=math.inf, share=0.0),
+        Memory(1.0, cap=0.0, share=0.0),
+        HorvitzThompson(),
+        TrotterTukey(),
+        Hajek(),
+        FedAvg(),
+    )
 }
+AGGREGATORS["difference"] = AGGREGATORS["fedvarp"]  # its name in statistics
 
 
-def usual_aggregator(task: Task) -> Aggregator:
-    """Return the most faithful aggregator that is safe for a task (docs/stability.md).
-
-    Horvitz–Thompson is unbiased, and safe where the loss is convex; elsewhere the fluctuating total
-    weight of its rounds can make training collapse, which Trotter and Tukey's estimator prevents.
-    """
-    return HorvitzThompson() if task.convex else TrotterTukey()
-
-
-def aggregator_of(name: str) -> Aggregator:
-    """Return an aggregator by its name."""
-    if name not in AGGREGATORS:
-        raise InputError(f"there is no aggregator {name!r}. {nearest(name, AGGREGATORS)}")
-    return AGGREGATORS[name]
+def aggregator_of(choice: str | Aggregator | None) -> Aggregator:
+    """Return an aggregator by its name, the one that is given, or `Memory` by default."""
+    if not isinstance(choice, str):
+        return choice or Memory()
+    if choice not in AGGREGATORS:
+        raise InputError(f"there is no aggregator {choice!r}. {nearest(choice, AGGREGATORS)}")
+    return AGGREGATORS[choice]

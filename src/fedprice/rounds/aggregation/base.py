@@ -65,14 +65,18 @@ class Aggregator(Protocol):
         """A name for results and checkpoints; another way of aggregating needs another name."""
 
     def start(self, num_clients: int, size: int) -> State:
-        """Return what the aggregator remembers before the first round."""
+        """Return what the aggregator remembers before the first round.
+
+        Of large arrays `rows` and `scales`, beside `stored` and `round` as in `fedprice.rows`, only
+        the rows that a round wrote are saved after it.
+        """
 
     def begin(self, state: State, arrivals: Arrivals) -> Collector:
         """Return a collector for the updates of one round."""
 
 
 class WeightedSum:
-    """Σ factor · update in double precision, added in order: how they are split changes no bit."""
+    """Σ factor · update in double precision, in order: bit-identical however they are batched."""
 
     def __init__(self, size: int) -> None:
         self.total = np.zeros(size)

@@ -52,7 +52,7 @@ class Normalised:
         """Take some updates."""
         factors = self._arrivals.weight[clients] / self._arrivals.probability[clients]
         self._sum.add(factors, updates)
-        for factor in factors.tolist():  # in order: how they are split changes no bit
+        for factor in factors.tolist():  # in order: bit-identical however updates are batched
             self._weight += factor
 
     def finish(self) -> FloatArray:

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from fedprice.beliefs.beliefs import Beliefs
+from fedprice.commands.assumptions import MEANING
 from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing.display import number
 from fedprice.random_clients import population
-from fedprice.tables import csv_text
-from fedprice.web.asked import EXAMPLE
+from fedprice.tables import csv_text, table_of
 from fedprice.web.believed import DRAWS, FEW, Believed, tariff_frame
 from fedprice.web.cards import PostedCards
 from fedprice.web.chart import Chart
+from fedprice.web.clients_panel import ClientsPanel, file_name
 from fedprice.web.information_panel import InformationPanel
 from fedprice.web.look import (
     Problem,
     absent_file,
     address,
     copy_button,
-    drop,
     explained,
     frame,
     panel,
@@ -38,7 +38,8 @@ from fedprice.web.post_asked import BELIEFS_FILE, ROUGH_CELLS, PostAsked
 from fedprice.web.post_controls import PostControls
 from fedprice.web.posted_panel import PostedPanel
 from fedprice.web.truth_panel import TruthPanel
-from fedprice.web.uploads import LARGEST_UPLOAD, clients_of, content_of, table_in
+from fedprice.web.uploads import content_of
+from fedprice.web.wrong_panel import WrongPanel, wrong_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,10 +47,15 @@ if TYPE_CHECKING:
     from nicegui.events import UploadEventArguments
 
     from fedprice.beliefs.posted import Posted
+    from fedprice.clients import Clients
     from fedprice.web.served import Served
 
 __all__ = ["beliefs_page"]
 
+MONEY = {
+    "price": "price", "expected_payment": "expected payment", "payment_std": "± payment",
+    "cost": "cost",
+}  # fmt: skip
 PLURALS = {"price": "prices", "blocks": "blocks", "tariff": "tariffs", "menu": "menus"}
 REST = 0.2  # seconds that a control rests before exact numbers are computed
 AT_ONCE = 50  # up to this many clients, a sketch is faster than a thread
@@ -58,32 +64,41 @@ AT_ONCE = 50  # up to this many clients, a sketch is faster than a thread
 async def beliefs_page(served: Served) -> None:
     """Draw the page."""
     with frame("Beliefs"):
-        problem, wrong = Problem(), list[str]()
+        problem, refused = Problem(), dict[str, str]()
         try:
             believed = await asyncio.to_thread(Believed.served, served)
         except FedpriceError as error:
-            wrong.append(str(error))
-            believed = Believed(population())
+            refused["clients"] = str(error)
+            believed = Believed(population())  # of which nothing is shown
         try:
-            asked = believed.usual.changed(address())
+            asked = believed.asked(address())
         except FedpriceError as error:
-            wrong.append(str(error))
+            refused["address"] = str(error)
             asked = believed.usual
-        wrong += filter(None, [absent_file(), absent_file("types")])
-        unread = Problem()  # stays until something else is read
-        if wrong:
-            unread.show(" ".join(wrong))
-        BeliefsPage(problem, unread, believed, asked).draw()
+        for field, what in (("file", "clients"), ("types", "types")):
+            if absent := absent_file(field):
+                refused[what] = absent
+        BeliefsPage(problem, served.currency, believed, asked, refused).draw()
 
 
 class BeliefsPage:
-    """The page of one browser tab: its clients, its settings, and its charts."""
+    """The page of one browser tab: its clients, its settings, and what it offers.
+
+    `refused` says why nothing is shown, by what was refused.
+    """
 
     def __init__(
-        self, problem: Problem, unread: Problem, believed: Believed, asked: PostAsked
+        self,
+        problem: Problem,
+        currency: str,
+        believed: Believed,
+        asked: PostAsked,
+        refused: dict[str, str],
     ) -> None:
-        self.problem, self.unread, self.believed, self.asked = problem, unread, believed, asked
-        self.files: dict[str, str] = {}  # the names of files that were dropped
+        self.problem, self.currency, self.refused = problem, currency, refused
+        self.believed, self.asked = believed, asked
+        names = {name: address().get(name, "") for name in ("file", "types")}
+        self.files = {name: file for name, file in names.items() if file}  # that were dropped
         self.posted: Posted | None = None
         self.refresh, self.settle = Newest(self._sketch), Newest(self._settle)
         self._believed: dict[str, Any] = {}  # the beliefs that are drawn
@@ -92,34 +107,22 @@ class BeliefsPage:
         """Draw everything, then fill it in."""
         with sides():
             with ui.column().classes("gap-3 min-w-0"):
-                self._draw_clients()
+                self.clients = ClientsPanel(self._dropped, self._lost, self._example, types=False)
                 self.controls = PostControls(
-                    self.asked, self.believed, self.ask, self._dropped_beliefs
-                )
+                    self.asked, self.believed, self.currency, self.ask, self._refuse,
+                    self._dropped_beliefs,
+                )  # fmt: skip
                 self._draw_exports()
             with ui.column().classes("gap-3 min-w-0"):
-                self.cards = PostedCards()
+                self.cards = PostedCards(self.currency)
                 self._draw_working()
-                self._draw_charts()
-                self.information = InformationPanel(
-                    self.problem, lambda: (self.asked, self.believed)
-                )
-                self.truth = TruthPanel(self.problem)
                 self._draw_table()
+                self.wrong = WrongPanel(self.currency)
+                self._draw_details()
         self.controls.show(self.asked, self.believed)
         ui.timer(0, self.refresh, once=True)
 
     # The left side: what is asked for.
-
-    def _draw_clients(self) -> None:
-        with panel(
-            "Clients", "Costs and values are not needed; only a menu needs values.", "fp-first"
-        ):
-            self.whose = ui.label("").classes("text-sm fp-muted mb-1")
-            self.dropped = drop(
-                "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
-            )
-            ui.button("Use the example", on_click=self._example).props("flat dense no-caps")
 
     def _draw_exports(self) -> None:
         with panel("Export"), ui.row().classes("gap-1"):
@@ -132,94 +135,119 @@ class BeliefsPage:
             copy_button("copy as Python", self._python).mark("python")
 
     def _command(self) -> str:
-        own = self.believed
-        beliefs = own.file_name if self.asked.beliefs == "file" else None
-        line = self.asked.command(
-            own.name or EXAMPLE, beliefs or BELIEFS_FILE, own.calibration_name, own.rename
-        )
-        return line if own.name else f"fedprice example -o {EXAMPLE}\n{line}"
+        return "" if self.refused else self.believed.command(self.asked)
 
     def _python(self) -> str:
-        own = self.believed
-        return self.asked.python(
-            own.name, own.file_name or BELIEFS_FILE, own.calibration_name, own.rename
-        )
+        return "" if self.refused else self.believed.python(self.asked)
 
     # The right side: what comes out.
 
     def _draw_working(self) -> None:
         with ui.row().classes(
-            "w-full items-center gap-2 no-wrap h-5 -my-2 fp-second"
+            "w-full items-center gap-2 no-wrap h-5 -my-2 fp-third"
         ) as self.working:
             ui.spinner(size="sm")
             self.doing = ui.label("").classes("text-sm fp-muted").mark("working")
         self.working.props("role=status")
 
-    def _draw_charts(self) -> None:
+    def _draw_details(self) -> None:
+        """Draw what is one click away: why these offers, and what others would do."""
+        names = address().get("show", "").split("\n")
+        chosen = [name for name in names if name in self.believed.place]
+        self.details = ui.expansion(
+            "Details: why these offers, other forms, and lies", value=bool(chosen),
+            on_value_change=lambda: ui.timer(0, self.settle, once=True),
+        ).classes("fp-panel fp-flush w-full")  # fmt: skip
+        with self.details, ui.column().classes("gap-3 w-full min-w-0"):
+            self._draw_charts(chosen)
+
+    def _draw_charts(self, chosen: list[str]) -> None:
         with ui.element("div").classes("fp-pairs"):
             self.believed_charts: dict[str, Chart] = {}
-            self.quartiles: dict[str, ui.label] = {}
             for what in ("cost", "value"):
                 with panel(f"What is believed about the {what}", "The share of clients in each "
                            "bar; dotted lines are the quartiles."):  # fmt: skip
-                    self.quartiles[what] = ui.label("").classes("text-sm fp-muted")
                     self.believed_charts[what] = Chart(
                         {}, f"believed distribution of the {what}", "230px"
                     )
-        names = address().get("show", "").split("\n")
-        self.offers = PostedPanel(
-            self._soon, self._set_address, [name for name in names if name in self.believed.place]
-        )
+        self.offers = PostedPanel(self._soon, self._set_address, chosen)
+        self.information = InformationPanel(self.problem, lambda: (self.asked, self.believed))
+        self.truth = TruthPanel(self.problem)
 
     def _draw_table(self) -> None:
-        with panel("Clients and what is posted to them"):
+        with panel("What each client is offered", "Nothing that a client says changes its offer; "
+                   "it chooses how often to join. Click a client to see its tariff.",
+                   "fp-third"):  # fmt: skip
             search = ui.row()
-            self.table = PagedTable(sort="expected_payment", labels={"client_id": "client"})
+            unit = f", {self.currency}" if self.currency else ""
+            labels = {name: f"{text}{unit}" for name, text in MONEY.items()}
+            self.table = PagedTable(
+                sort="expected_payment", labels={"client_id": "client"} | labels
+            )
             with search:
                 self.table.search_box("Find a client")
             explain_heads(self.table.element, ("cost", "value", "impact", "price"))
             self.table.element.classes("cursor-pointer")
             self.table.element.on(
-                "row-click", lambda event: self.offers.choose(event.args["client_id"]),
+                "row-click", lambda event: self._chosen(event.args["client_id"]),
                 js_handler="(_, row) => emit({client_id: row.client_id})",
             )  # fmt: skip
+
+    def _chosen(self, client: str) -> None:
+        self.details.open()
+        self.offers.choose(client)
 
     # What people do.
 
     def ask(self, **changes: Any) -> None:
         """Change settings, and update the page."""
-        if all(getattr(self.asked, name) == value for name, value in changes.items()):
+        same = all(getattr(self.asked, name) == value for name, value in changes.items())
+        if same and self.refused.keys().isdisjoint({"address", *changes}):
             return
-        try:
-            self.asked = replace(self.asked, **changes)
-        except FedpriceError as error:
-            self.problem.show(str(error))
-            self.controls.show(self.asked, self.believed)
-            return
+        self.asked = replace(self.asked, **changes)
+        for field in ("address", *changes):
+            self.refused.pop(field, None)
         if not {"beliefs", "form"}.isdisjoint(changes):
             self.controls.show(self.asked, self.believed)
+        ui.timer(0, self.refresh, once=True)
+
+    def _refuse(self, field: str, name: str) -> None:
+        """Show no numbers until a setting is right again."""
+        self.refused[field] = f"Nothing is shown until the {name} is right."
         ui.timer(0, self.refresh, once=True)
 
     def _follow(self) -> None:
         self.controls.show(self.asked, self.believed)
         ui.timer(0, self.refresh, once=True)
 
-    async def _dropped(self, event: UploadEventArguments) -> None:
-        with explained(self.problem):
-            name, content = await content_of(event)
-            clients = await asyncio.to_thread(partial(clients_of, name, content, types=False))
-            self.files["file"] = name
-            self._take(Believed(clients, name, self.believed.file, self.believed.file_name))
-        self.dropped.reset()
+    def _dropped(
+        self,
+        clients: Clients,
+        name: str,
+        assumed: tuple[str, ...],
+        rename: tuple[tuple[str, str], ...],
+    ) -> None:
+        self.files["file"] = name
+        own = self.believed
+        self._take(Believed(clients, name, own.file, own.file_name, rename=rename, assumed=assumed))
+
+    def _lost(self, reason: str) -> None:
+        """Show nothing, where a table that was dropped cannot be read."""
+        self.refused["clients"] = reason
+        self._follow()
 
     async def _dropped_beliefs(self, event: UploadEventArguments) -> None:
-        with explained(self.problem):
+        try:
             name, content = await content_of(event)
             file = await asyncio.to_thread(_beliefs_of, name, content)
             file.groups(self.believed.clients)  # raises if the file does not cover all clients
+        except FedpriceError as error:
+            self.refused["types"] = str(error)
+        else:
+            self.refused.pop("types", None)
             self.files["types"] = name
             self.believed = replace(self.believed, file=file, file_name=name)
-            self._follow()
+        self._follow()
         self.controls.dropped.reset()
 
     def _example(self) -> None:
@@ -228,7 +256,7 @@ class BeliefsPage:
 
     def _take(self, believed: Believed) -> None:
         """Show other clients."""
-        self.unread.clear()
+        self.refused.pop("clients", None)
         self.believed = believed
         self.offers.chosen = []
         self._follow()
@@ -261,17 +289,34 @@ class BeliefsPage:
         asked, own = self.asked, self.believed
         rest, follows = 0.0, False
         with explained(self.problem):
-            await self._show_beliefs()
-            self.information.is_stale()
-            if asked.form == "price" and asked.drawn_from:
-                # Charts move at once; exact numbers follow when the control rests.
-                await self._show(await self._soon(own.post, asked, ROUGH_CELLS), rough=True)
-                rest = REST
-            follows = True
+            try:
+                if self.refused:
+                    raise InputError(" ".join(self.refused.values()))
+                await self._show_beliefs()
+                self.information.is_stale()
+                if asked.form == "price" and asked.drawn_from:
+                    # Charts move at once; exact numbers follow when the control rests.
+                    await self._show(await self._soon(own.post, asked, ROUGH_CELLS), rough=True)
+                    rest = REST
+                follows = True
+            except InputError:
+                self._show_nothing()
+                raise
         if self._current(asked, own):
             self._work(f"computing {PLURALS[asked.form]} …" if follows else "")
             if follows:
                 ui.timer(rest, self.settle, once=True)
+
+    def _show_nothing(self) -> None:
+        """Leave no number of what was asked for before."""
+        self.posted, self._believed = None, {}
+        self.clients.whose.set_text("No clients." if "clients" in self.refused else "")
+        self.cards.show(None)
+        self.table.show(None)
+        self.wrong.show(None, [])
+        self.details.set_visibility(False)
+        for line in self.controls.lines.values():
+            line.set_text("")
 
     def _current(self, asked: PostAsked, own: Believed) -> bool:
         """Return whether these are still the current settings."""
@@ -280,23 +325,34 @@ class BeliefsPage:
     async def _settle(self) -> None:
         """Show exactly what to post, and then everything that depends on it."""
         asked, own = self.asked, self.believed
+        if self.refused:
+            return
         try:
             with explained(self.problem, partial(self._current, asked, own)):
-                posted = await asyncio.to_thread(own.post, asked)
+                posted = await self._posted(asked, own)
                 if not self._current(asked, own):
                     return  # the sketch of the new settings will come here again
                 await self._show(posted)
                 self._set_address()
                 if len(own.clients) <= FEW:
-                    self._work("comparing with full information …")
+                    self._work("comparing with costs and values known …")
                     known = await asyncio.to_thread(posted.value_of_information, DRAWS)
                     if not self._current(asked, own):
                         return
                     self.cards.show_known(known)
-                await self.truth.show(asked, own)
+                if self.details.value:
+                    await self.truth.show(asked, own)
         finally:
             if self._current(asked, own):
                 self._work("")
+
+    async def _posted(self, asked: PostAsked, own: Believed) -> Posted:
+        try:
+            return await asyncio.to_thread(own.post, asked)
+        except InputError:
+            if self._current(asked, own):
+                self._show_nothing()
+            raise
 
     def _set_address(self) -> None:
         state = self.asked.address(self.believed.usual)
@@ -308,27 +364,35 @@ class BeliefsPage:
     async def _show_beliefs(self) -> None:
         own = self.believed
         what = "costs and values known" if own.knows_types else "costs or values unknown"
-        self.whose.set_text(f"{own.name or 'Example'}: {number(len(own.clients))} clients, {what}")
+        self.clients.whose.set_text(
+            f"{file_name(own.name)}: {number(len(own.clients))} clients, {what}"
+            + "".join(f". {name}: {MEANING[name]}" for name in own.assumed)
+        )
         drawn = await self._soon(own.distributions, self.asked)
         if drawn == self._believed:  # only other settings have changed
             return
         self._believed = drawn
         for name, (options, line) in drawn.items():
             self.believed_charts[name].show(options)
-            self.quartiles[name].set_text(line)
+            self.controls.lines[name].set_text(line)
 
     async def _show(self, posted: Posted, *, rough: bool = False) -> None:
         """Show the offers; approximately while a control moves."""
         self.posted = posted
+        self.details.set_visibility(True)
         self.cards.show(posted, rough=rough)
-        await self.offers.show(posted, rough=rough)
+        if self.details.value:
+            await self.offers.show(posted, rough=rough)
         if not rough:
+            few = len(posted.clients) <= FEW
+            rows = await asyncio.to_thread(wrong_rows, posted) if few else []
+            self.wrong.show(posted, rows)
             self.table.show(await asyncio.to_thread(tariff_frame, posted))
 
 
 def _beliefs_of(name: str, content: bytes) -> Beliefs:
     """Return the beliefs in a file's content, read as `Beliefs.read` reads a file."""
-    table = table_in(name, content)
+    table = table_of(content, name)
     try:
         return Beliefs.from_frame(table)
     except InputError as error:

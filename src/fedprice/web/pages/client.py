@@ -31,7 +31,9 @@ NO_LEDGER = (
     "No ledger was given, so there is no statement to show. Start the page with one, or drop an "
     "offer or an export below."
 )
-NO_MONEY = "No client with this name has had any money yet; press Enter to search the runs."
+NO_MONEY = (
+    "No client with this name has received or paid any money; press Enter to search the runs."
+)
 
 
 def client_page(served: Served, client: str = "") -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
@@ -16,92 +14,98 @@ from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line, number
 from fedprice.random_clients import population
 from fedprice.tables import csv_text
-from fedprice.web.asked import EXAMPLE, OFFERED, Asked
+from fedprice.web.asked import EXAMPLE, Asked
 from fedprice.web.cards import OutcomeCards
 from fedprice.web.chart import Chart
+from fedprice.web.clients_panel import ClientsPanel, file_name
 from fedprice.web.look import (
-    Dial,
     Problem,
     absent_file,
     address,
-    copy_button,
-    drop,
     explained,
     frame,
-    measured_line,
     panel,
-    save_button,
     set_address,
     sides,
-    term,
 )
 from fedprice.web.newest import Newest
-from fedprice.web.paged_table import PagedTable, explain_heads
+from fedprice.web.paged_table import PagedTable, edit_cells, explain_heads
+from fedprice.web.price_controls import PriceControls
+from fedprice.web.price_exports import PriceExports
 from fedprice.web.priced import MANY, SOME, Priced
-from fedprice.web.pricing_charts import (
-    budget_step,
-    frontier_chart,
-    level_chart,
-    price_chart,
-)
+from fedprice.web.pricing_charts import frontier_chart, level_chart, price_chart
 from fedprice.web.schemes_panel import SchemesPanel
-from fedprice.web.uploads import LARGEST_UPLOAD, assumed_clients_of, content_of
-from fedprice.words import MONEY, WORDS
+from fedprice.web.studied import accuracy_bought, studied_budgets
+from fedprice.web.what_if_panel import WhatIfPanel
+from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import polars as pl
-    from nicegui.events import UploadEventArguments
 
+    from fedprice.clients import Clients
     from fedprice.pricing import Outcome
     from fedprice.web.served import Served
 
 __all__ = ["price_page"]
 
 COLUMNS = (
-    "client_id", "samples", "weight", "cost", "value", "level", "price", "payment", "utility",
+    "client_id", "payment", "price", "level", "cost", "value", "samples", "weight", "utility",
 )  # fmt: skip
-EXPORTS = {"csv": "CSV", "parquet": "Parquet", "png": "PNG", "svg": "SVG"}
+MONEY_COLUMNS = ("payment", "price", "cost")
+EDITED = ("cost", "value", "samples")  # columns whose cells ask what-if
 MOST_SELECTED = 50  # clients that the address holds
 
 
 async def price_page(served: Served) -> None:
     """Draw the page."""
     with frame("Price"):
-        problem, wrong = Problem(), []
+        problem, refused = Problem(), dict[str, str]()
+        if served.is_large:  # the frame is there while the file is read
+            await ui.context.client.connected()
         try:
-            if served.is_large:  # the frame is there while the file is read
-                await ui.context.client.connected()
             priced = await asyncio.to_thread(Priced.served, served)
         except FedpriceError as error:
-            wrong.append(str(error))
-            priced = Priced(population())
+            refused["clients"] = str(error)
+            priced = Priced(population())  # of which nothing is shown
+        if absent := absent_file():
+            refused["clients"] = absent
         try:
-            asked = priced.usual.changed(address())
+            asked = priced.asked(address())
             ends = await asyncio.to_thread(priced.ends, asked)
         except FedpriceError as error:
-            wrong.append(str(error))
+            refused["address"] = str(error)
             asked = priced.usual
             ends = 0.0, asked.budget  # until the frontier is traced
-        wrong += filter(None, [absent_file()])
-        await PricePage(problem, priced, asked, ends).draw()
-        if wrong:
-            problem.show(" ".join(wrong))
+        await PricePage(problem, served, priced, asked, ends, refused).draw()
 
 
 class PricePage:
-    """The page of one browser tab: its clients, its settings, and its charts."""
+    """The page of one browser tab: its clients, its settings, and its charts.
+
+    `refused` says why nothing is shown, by what was refused: a page never shows numbers of
+    something else than what was asked for.
+    """
 
     def __init__(
-        self, problem: Problem, priced: Priced, asked: Asked, ends: tuple[float, float]
+        self,
+        problem: Problem,
+        served: Served,
+        priced: Priced,
+        asked: Asked,
+        ends: tuple[float, float],
+        refused: dict[str, str],
     ) -> None:
+        self.currency, self.results = served.currency, served.results
         self.problem, self.priced, self.asked, self.ends = problem, priced, asked, ends
+        self.refused = refused
         names = address().get("select", "").split("\n")
         self.selected = {name for name in names if name in priced.place}
-        self.file = ""  # the name of the file that was dropped
+        self.file = address().get("file", "")  # the name of the file that was dropped
         self.outcome: Outcome | None = None
         self.rows: pl.DataFrame | None = None
+        self.studied: pl.DataFrame | None = None  # what budgets bought in a study
         self.refresh = Newest(self._follow)
         self._shape: tuple[Any, ...] = ()  # what the frontier depends on
 
@@ -110,90 +114,40 @@ class PricePage:
         with sides():
             with ui.column().classes("gap-3 min-w-0"):
                 self._draw_clients()
-                self._draw_controls()
-                self._draw_exports()
+                self.controls = PriceControls(
+                    self.asked, self.priced.usual, self.ends, self.currency, self.ask, self._refuse
+                )
+                PriceExports(lambda: (self.priced, self.asked, self.outcome), self.refused)
             with ui.column().classes("gap-3 min-w-0"):
-                self.cards = OutcomeCards()
+                self.cards = OutcomeCards(self.currency)
                 self._draw_charts()
+                self.what_if = WhatIfPanel(lambda: (self.priced, self.asked), self.currency)
                 self._draw_table()
+        try:
+            self.studied = await asyncio.to_thread(studied_budgets, self.results)
+        except FedpriceError as error:
+            self.bought.set_text(str(error))
         await self.refresh()
 
     # The left side: what is asked for.
 
     def _draw_clients(self) -> None:
-        with panel("Clients", classes="fp-first"):
-            self.whose = ui.label("").classes("text-sm fp-muted mb-1")
-            self.dropped = drop(
-                "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
-            )
-            with ui.row().classes("mt-1"):
-                ui.button("Use the example", on_click=self._example).props("flat dense no-caps")
-                ui.button("Example as CSV", on_click=self._example_file).props("flat dense no-caps")
-
-    def _draw_controls(self) -> None:
-        with panel("Settings"):
-            ui.label(MONEY).classes("text-xs fp-muted")
-            low, high = self.ends
-            self.budget = self._dial("budget", "budget", low, high, budget_step(high - low))
-            self._dial("rounds", "rounds", 10, 5000, 10)
-            with ui.column().classes("w-full gap-0") as self.alpha:
-                self._dial("alpha", "alpha", 0.05, 20, 0.05, "noise α")
-            self.measured = ui.label("").classes("text-sm mt-2").mark("measured")
-            self._dial("cost exponent", "exponent", 1.1, 4, 0.1, "cost exponent τ")
-            self._dial("largest weight", "max_weight", 0, 5, 0.05, "largest weight (0: any)")
-            self._choice("scheme", list(OFFERED), "scheme")
-            self._choice("against", ["", *OFFERED], "compare with")
-            with ui.row().classes("text-xs gap-1 mt-2"):
-                ui.label("Costs and values unknown?").classes("fp-muted")
-                ui.link("Post prices and tariffs based on beliefs", "/beliefs").classes("fp-link")
-
-    def _dial(
-        self, word: str, field: str, low: float, high: float, step: float, text: str | None = None
-    ) -> Dial:
-        def change(value: float) -> None:
-            whole = field == "rounds" and value.is_integer()
-            self.ask(**{field: int(value) if whole else value})
-
-        value = getattr(self.asked, field)
-        ends = (min(low, value), max(high, value))
-        return Dial(word, value, ends=ends, step=step, on_change=change, text=text)
-
-    def _choice(self, field: str, names: list[str], text: str) -> None:
-        term("scheme", text).classes("mt-2")
-        select = ui.select(
-            {name: name or "none" for name in names},
-            value=getattr(self.asked, field),
-            on_change=lambda event: self.ask(**{field: event.value}),
-        )
-        select.props(f'dense outlined aria-label="{text}"').classes("w-full").mark(field)
-
-    def _draw_exports(self) -> None:
-        with panel("Export"), ui.row().classes("gap-1"):
-            for kind, text in EXPORTS.items():
-                save_button(text, partial(self._export, kind)).mark(f"export {kind}")
-            copy_button("copy as command", self._command).mark("command")
-            copy_button("copy as Python", self._python).mark("python")
-
-    def _command(self) -> str:
-        own = self.priced
-        line = self.asked.command(own.name or EXAMPLE, own.calibration_name, own.rename)
-        return line if own.name else f"fedprice example -o {EXAMPLE}\n{line}"
-
-    def _python(self) -> str:
-        own = self.priced
-        return self.asked.python(own.name or EXAMPLE, own.calibration_name, own.rename, own.assumed)
+        self.clients = ClientsPanel(self._dropped, self._lost, self._example)
+        with self.clients.buttons:
+            ui.button("Example as CSV", on_click=self._example_file).props("flat dense no-caps")
 
     # The right side: what comes out.
 
     def _draw_charts(self) -> None:
         with ui.element("div").classes("fp-pairs"):
-            with panel("Price over value", "Each point is a client; click it to select it. Sign "
-                       f"threshold: {WORDS['sign threshold']}"):  # fmt: skip
-                self.price_chart = Chart({}, "price over value, one point per client")
+            with panel("Prices", "Each point is a client; click it to select it. Sign threshold: "
+                       + WORDS["sign threshold"]):  # fmt: skip
+                self.price_chart = Chart({}, "price of each client")
             with panel("Level over impact", "Clients with more impact should join more often."):
                 self.level_chart = Chart({}, "level over impact, one point per client")
             with panel("Frontier", f"{WORDS['frontier']} Drag the handle to move the budget."):
                 self.frontier_chart = Chart({}, "expected loss over the budget")
+                self.bought = ui.label("").classes("text-sm fp-muted").mark("bought")
             self.schemes = SchemesPanel()
         for chart in (self.price_chart, self.level_chart):
             chart.on_point(self._clicked)
@@ -201,15 +155,19 @@ class PricePage:
         self.thin = ui.label("").classes("text-xs fp-muted")
 
     def _draw_table(self) -> None:
-        with panel("Clients and what they are offered"):
+        with panel("Clients and what they are offered", "Click a cost, a value or samples to try "
+                   "another number: what would this client and all others be offered?",
+                   "fp-third"):  # fmt: skip
             with ui.row().classes("w-full items-center gap-3"):
                 search = ui.row()
                 self.chosen = ui.label("").classes("text-sm fp-muted")
                 ui.button("Select none", on_click=self._select_none).props("flat dense no-caps")
-            self.table = PagedTable(sort="payment", labels={"client_id": "client"})
+            labels = {name: f"{name}, {self.currency}" for name in MONEY_COLUMNS if self.currency}
+            self.table = PagedTable(sort="payment", labels={"client_id": "client"} | labels)
             with search:
                 self.search = self.table.search_box("Find a client")
             explain_heads(self.table.element, COLUMNS[1:])
+            edit_cells(self.table.element, EDITED, self._edited)
             self.table.element.selection = "multiple"
             self.table.element.on_select(
                 lambda event: self._select({row["client_id"] for row in event.selection})
@@ -219,20 +177,32 @@ class PricePage:
 
     def ask(self, **changes: Any) -> None:
         """Change settings, and update the page."""
-        try:
-            self.asked = replace(self.asked, **changes)
-        except FedpriceError as error:
-            self.problem.show(str(error))
-            return
+        self.asked = replace(self.asked, **changes)
+        for field in ("address", *changes):
+            self.refused.pop(field, None)
+        self._update()
+
+    def _refuse(self, field: str, name: str) -> None:
+        """Show no numbers until a setting is right again."""
+        self.refused[field] = f"Nothing is shown until the {name} is right."
+        self._update()
+
+    def _update(self) -> None:
         if len(self.priced.clients) > SOME:
             ui.timer(0, self.refresh, once=True)
         else:
             self.refresh.at_once()
+        if not self.refused:
+            ui.timer(0, self.what_if.refresh, once=True)
+
+    def _edited(self, client: str, field: str, text: str) -> None:
+        if self.outcome is not None:
+            self.what_if.edit(client, field, text)
 
     def _dragged(self, budget: float) -> None:
         given = float(f"{budget:.4g}")
         if given != self.asked.budget:
-            self.budget.set(given)
+            self.controls.budget.set(given)
             self.ask(budget=given)
 
     def _clicked(self, name: str) -> None:
@@ -252,12 +222,19 @@ class PricePage:
     def _select_none(self) -> None:
         self._select(set())
 
-    async def _dropped(self, event: UploadEventArguments) -> None:
-        with explained(self.problem):
-            name, content = await content_of(event)
-            clients, assumed = await asyncio.to_thread(assumed_clients_of, name, content)
-            self._take(Priced(clients, name, assumed=assumed), name)
-        self.dropped.reset()
+    def _dropped(
+        self,
+        clients: Clients,
+        name: str,
+        assumed: tuple[str, ...],
+        rename: tuple[tuple[str, str], ...],
+    ) -> None:
+        self._take(Priced(clients, name, rename=rename, assumed=assumed), name)
+
+    def _lost(self, reason: str) -> None:
+        """Show nothing, where a table that was dropped cannot be read."""
+        self.refused["clients"] = reason
+        self._update()
 
     def _example(self) -> None:
         self._take(Priced(population()))
@@ -267,23 +244,11 @@ class PricePage:
 
     def _take(self, priced: Priced, file: str = "") -> None:
         """Show other clients; until they are priced, nothing of the previous ones is shown."""
-        self.priced, self.file, self.selected, self._shape = priced, file, set(), ()
-        self.outcome = self.rows = None
-        self._show_outcome()
+        self.priced, self.file, self.selected = priced, file, set()
+        self.refused.pop("clients", None)
+        self.what_if.clear()
+        self._show_nothing()
         ui.timer(0, self.refresh, once=True)
-
-    async def _export(self, kind: str) -> None:
-        if self.outcome is None or self.rows is None:
-            return
-        outcome = self.outcome
-        if kind in ("csv", "parquet"):
-            rows = await asyncio.to_thread(self.priced.exported, self.asked)
-        if kind == "csv":
-            ui.download.content(await asyncio.to_thread(csv_text, rows), "prices.csv")
-        elif kind == "parquet":
-            ui.download.content(await asyncio.to_thread(_parquet, rows), "prices.parquet")
-        else:
-            ui.download.content(await asyncio.to_thread(_figure, outcome, kind), f"prices.{kind}")
 
     # What follows.
 
@@ -291,10 +256,12 @@ class PricePage:
         """Compute and show the result, or say why there is none."""
         with explained(self.problem):
             try:
+                self._show_whose()
+                if self.refused:
+                    raise InputError(" ".join(self.refused.values()))
                 await self._compute()
             except InputError:
-                self.outcome = self.rows = None  # no outdated result stays
-                self._show_outcome()
+                self._show_nothing()
                 raise
 
     async def _compute(self) -> None:
@@ -304,7 +271,8 @@ class PricePage:
         async def done(function: Callable[..., Any], *arguments: Any) -> Any:
             return await asyncio.to_thread(function, *arguments) if some else function(*arguments)
 
-        self._show_whose()
+        if self.studied is not None:
+            self.bought.set_text(accuracy_bought(self.studied, asked.scheme, asked.budget))
         outcome: Outcome = await done(priced.outcome, asked)
         feasible = outcome.status is not Status.INFEASIBLE
         rows = await done(priced.frame, outcome) if feasible else None
@@ -322,6 +290,15 @@ class PricePage:
                 return
             self.schemes.show(outcome, rival, priced.rows)
 
+    def _show_nothing(self) -> None:
+        """Leave no number of what was asked for before."""
+        self.outcome, self.rows, self._shape = None, None, ()
+        self._show_outcome()
+        self.frontier_chart.show({})
+        self.what_if.hide()
+        if self.studied is not None:
+            self.bought.set_text("")
+
     def _show_outcome(self) -> None:
         self.cards.show(self.outcome)
         self._show_points()
@@ -336,14 +313,12 @@ class PricePage:
             self.ends = await done(priced.ends, asked)
             self.traced = await done(priced.frontier, asked, self.ends)
             self._shape = shape
-            self._set_range()
+            self.controls.set_range(self.ends)
         if shape == self._shape:
             loss = None if self.outcome is None else self.outcome.expected_loss
-            self.frontier_chart.show(frontier_chart(self.traced, asked.budget, loss, self.ends))
-
-    def _set_range(self) -> None:
-        low, high = self.ends
-        self.budget.set_ends(low, high, budget_step(high - low))
+            self.frontier_chart.show(
+                frontier_chart(self.traced, asked.budget, loss, self.ends, self.currency)
+            )
 
     def _set_address(self) -> None:
         state = self.asked.address(self.priced.usual)
@@ -355,17 +330,17 @@ class PricePage:
 
     def _show_whose(self) -> None:
         """Say whose prices these are, and where α comes from."""
+        if "clients" in self.refused:
+            self.clients.whose.set_text("No clients.")
+            self.thin.set_text("")
+            return
         priced, count = self.priced, len(self.priced.clients)
-        self.whose.set_text(
-            f"{priced.name or 'Example'}: {number(count)} clients"
+        self.clients.whose.set_text(
+            f"{file_name(priced.name)}: {number(count)} clients"
             + (", the paper's Setup 1" if priced.name is None else "")
             + "".join(f". {name}: {MEANING[name]}" for name in priced.assumed)
         )
-        measured = priced.calibration
-        self.alpha.set_visibility(measured is None)
-        if measured is not None:
-            self.measured.set_text(measured_line(measured))
-        self.measured.set_visibility(measured is not None)
+        self.controls.show(priced, self.file)
         self.thin.set_text(
             "" if priced.rows.size == count else
             f"Charts draw {number(priced.rows.size)} of {number(count)} clients: the extremes, and "
@@ -379,7 +354,7 @@ class PricePage:
             return
         chosen = [self.priced.place[name] for name in self.selected]
         rows = self.priced.rows
-        self.price_chart.show(price_chart(self.outcome, rows, chosen))
+        self.price_chart.show(price_chart(self.outcome, rows, chosen, self.currency))
         self.level_chart.show(level_chart(self.outcome, rows, chosen))
         count = len(self.selected)
         self.chosen.set_text(f"{count} selected" if count else "")
@@ -389,15 +364,3 @@ class PricePage:
             self.table.element.selected = [{"client_id": name} for name in sorted(self.selected)]
         names = [name for name in COLUMNS if self.rows is not None and name in self.rows.columns]
         self.table.show(None if self.rows is None else self.rows.select(names))
-
-
-def _parquet(rows: pl.DataFrame) -> bytes:
-    content = io.BytesIO()
-    rows.write_parquet(content)
-    return content.getvalue()
-
-
-def _figure(outcome: Outcome, kind: str) -> bytes:
-    content = io.BytesIO()
-    outcome.plot().savefig(content, format=kind)
-    return content.getvalue()

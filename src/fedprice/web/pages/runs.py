@@ -39,9 +39,9 @@ __all__ = ["run_page", "runs_page"]
 
 EVERY = 1.0  # seconds between reads
 PATIENCE = 1.0  # seconds that a page waits for its numbers before it is shown without them
-SIMULATE = "fedprice simulate setup1 --seeds 1 --rounds 200 --ledger"
+SIMULATE = "fedprice simulate setup1 --rounds 200 --ledger"
 # Columns that are explained.
-TOLD = {"agreed", "audit", "delivered", "heads", "level", "missed", "period", "refused", "state"}
+TOLD = {"agreed", "delivered", "heads", "level", "missed", "period", "refused", "state"}
 # Cells are text; the address is made by the server and is always one of its own pages.
 _LINK = (
     '<q-td :props="props"><a :href="props.row.address" class="fp-link">{{ props.value }}</a></q-td>'

@@ -1,0 +1,81 @@
+"""What `fedprice study` wrote into a directory: its report, and the accuracy that budgets bought.
+
+Only files inside the directory are read; a link that leads out of it is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fedprice.errors import InputError
+from fedprice.experiments.text import interval_text, number_text
+from fedprice.tables import table_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+__all__ = ["accuracy_bought", "report_of", "studied_budgets"]
+
+REPORT = "report.html"
+BUDGETS = "table-budgets.csv"
+COLUMNS = ("scheme", "budget", "accuracy")
+ENDS = ("accuracy low", "accuracy high")
+
+
+def report_of(folder: Path) -> Path:
+    """Return the report in a directory that a study wrote."""
+    report = folder / REPORT
+    if not report.is_file():
+        raise InputError(
+            f"{folder} has no {REPORT}. Write one with: fedprice study digits --out {folder}"
+        )
+    return _inside(folder, report)
+
+
+def studied_budgets(folder: Path | None) -> pl.DataFrame | None:
+    """Return what each budget bought in a study of budgets, or None if a directory holds none."""
+    import polars as pl
+
+    if folder is None or not (folder / "tables" / BUDGETS).is_file():
+        return None
+    path = _inside(folder, folder / "tables" / BUDGETS)
+    try:
+        table = table_of(path.read_bytes(), str(path))
+        if not {*COLUMNS} <= {*table.columns}:
+            return None
+        names = ["budget", "accuracy", *(name for name in ENDS if name in table.columns)]
+        numbers = [pl.col(name).cast(pl.Float64).fill_nan(None) for name in names]
+        return table.select("scheme", *numbers)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}.") from error
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
+
+
+def accuracy_bought(table: pl.DataFrame, scheme: str, budget: float) -> str:
+    """Return in words the accuracy at the studied budgets next to one, and if everybody joins."""
+    rows = table.to_dicts()
+    known = {row["budget"]: _accuracy(row) for row in rows
+             if row["scheme"] == scheme and row["budget"] is not None}  # fmt: skip
+    below = sorted(b for b in known if b <= budget)[-1:]
+    above = sorted(b for b in known if b > budget)[:1]
+    near = [f"{known[b]} with a budget of {b:,.12g}" for b in below + above]
+    near += [f"{_accuracy(row)} if everybody joins" for row in rows[-1:]]
+    return f"Accuracy in the study: {'; '.join(near)}." if known else ""
+
+
+def _accuracy(row: dict[str, float | None]) -> str:
+    value, low, high = (row.get(name) for name in ("accuracy", *ENDS))
+    if value is None:
+        return "–"
+    return number_text(value) if low is None or high is None else interval_text(value, low, high)
+
+
+def _inside(folder: Path, file: Path) -> Path:
+    """Return a file's real path, which must lie inside the directory."""
+    path = file.resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InputError(f"{file} leads out of the directory, so it is not read.")
+    return path
