@@ -5,12 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from fedprice.cli import main
 
 # The same examples on every run: a failure can be repeated, and chance cannot turn a run red.
-settings.register_profile("few", deadline=None, derandomize=True, max_examples=25)
+# Nor can a busy machine: neither an example nor the choice of examples has a limit of time.
+settings.register_profile(
+    "few", deadline=None, derandomize=True, max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
 settings.register_profile("all", settings.get_profile("few"), max_examples=150)  # `make test-all`
 settings.load_profile("few")
 

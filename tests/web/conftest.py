@@ -12,6 +12,7 @@ from trials.serving import CHROMIUM, FLAGS, Serving, serving_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from fastapi import FastAPI
     from playwright.sync_api import Browser, Locator, Page
 
 
@@ -30,6 +31,20 @@ def wait_for_card(page: Page, name: str, text: str) -> None:
     from playwright.sync_api import expect
 
     expect(card_of(page, name)).to_have_text(text)
+
+
+REPORT = "<!doctype html><title>Study</title><h1>A study</h1>"
+
+
+@pytest.fixture(scope="session")
+def in_process(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    """The pages with the report of a study, in this process, where NiceGUI has one app only."""
+    from fedprice.web.app import build
+    from fedprice.web.served import Served
+
+    results = tmp_path_factory.mktemp("studied")
+    (results / "report.html").write_text(REPORT, encoding="utf-8")
+    return build(Served(results=results))
 
 
 @pytest.fixture

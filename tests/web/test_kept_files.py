@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fedprice.web.app import build
 from fedprice.web.kept_files import MADE, MOST, PLACE, KeptFiles
-from fedprice.web.served import Served
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 
 class Files:
@@ -105,14 +106,13 @@ def test_what_is_kept_is_limited() -> None:
         assert files.asked == 10 + 3 * turn
 
 
-def test_real_files_are_kept_below_any_path() -> None:
+def test_real_files_are_kept_below_any_path(in_process: FastAPI) -> None:
     """The files of NiceGUI itself, with a proxy's path and without."""
-    inner = build(Served())
     asked = []
 
     async def counted(scope: Any, receive: Any, send: Any) -> None:
         asked.append(scope["path"])
-        await inner(scope, receive, send)
+        await in_process(scope, receive, send)
 
     for root in ("", "/fedprice"):
         app, before = KeptFiles(counted), len(asked)

@@ -7,31 +7,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fedprice.errors import InputError
-from fedprice.web.app import build
 from fedprice.web.guard import Guard
 from fedprice.web.pages.results import POLICY
-from fedprice.web.served import Served
 from fedprice.web.studied import accuracy_bought, report_of, studied_budgets
 
 from .asgi import Asking
+from .conftest import REPORT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fastapi import FastAPI
+
 TOKEN = "0123456789abcdef-._~"
-REPORT = "<!doctype html><title>Study</title><h1>A study</h1>"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("studied")
-    (found / "report.html").write_text(REPORT, encoding="utf-8")
-    return found
-
-
-@pytest.fixture(scope="module")
-def guarded(folder: Path) -> Guard:
-    return Guard(build(Served(results=folder)), host="127.0.0.1", port=8080, token=TOKEN)
+@pytest.fixture
+def guarded(in_process: FastAPI) -> Guard:
+    return Guard(in_process, host="127.0.0.1", port=8080, token=TOKEN)
 
 
 def test_a_report_needs_the_token_and_may_run_no_script(guarded: Guard) -> None:
