@@ -374,8 +374,11 @@ def test_letters(run: Run, here: Path) -> None:
     assert (code, err) == (0, "wrote letters\n")
     names = sorted(path.name for path in Path("letters").iterdir())
     assert names == [f"{n}.{end}" for n in ("1-Sankt-Anna", "2-Charité", "3-Elbe")
-                     for end in ("md", "pdf")]  # fmt: skip
-    assert all(path.read_bytes().startswith(b"%PDF-") for path in here.glob("letters/*.pdf"))
+                     for end in ("html", "md")]  # fmt: skip
+    page = Path("letters/1-Sankt-Anna.html").read_text("utf-8")
+    assert "<h1>Offer to Sankt Anna</h1>" in page
+    assert "@page { size: A4" in page
+    assert "http" not in page  # it loads nothing
     row = json.loads(run(*OWN, "--format", "json")[1])["clients"][0]
     price = int(row["price"])  # rounded down
     text = Path("letters/1-Sankt-Anna.md").read_text("utf-8")
@@ -451,7 +454,7 @@ def test_letters_at_cost_come_with_a_statement_that_adds_up(run: Run, here: Path
     assert "one level for one payment, to take or leave as a whole" in out
     assert "no other levels, paid in the same way, have" in out
     assert {path.name for path in Path("letters").glob("0*")} == {"0-statement.md",
-                                                                 "0-statement.pdf"}  # fmt: skip
+                                                                 "0-statement.html"}  # fmt: skip
     statement = Path("letters/0-statement.md").read_text("utf-8")
     assert "a margin of 10%, rounded down" in statement
     rows = [
@@ -628,12 +631,13 @@ def test_names_of_letters_cannot_escape_or_collide(run: Run, here: Path) -> None
     names = [path.name for path in Path("l").iterdir()]
     assert len({name.lower() for name in names}) == 2 * len(ids)
     for name in names:
-        assert re.fullmatch(r"\d\d(-[\w-]+)?\.(md|pdf)", name)
+        assert re.fullmatch(r"\d\d(-[\w-]+)?\.(html|md)", name)
         assert len(name.encode()) < 80
     (odd,) = Path("l").glob("12-*.md")
     assert odd.read_text("utf-8").splitlines()[0] == "# Offer to \ufffd\\[31m\ufffd\\# h"
     (bold,) = Path("l").glob("13-*.md")
     assert bold.read_text("utf-8").startswith(r"# Offer to \*b\* \<i\> \$1\$ \| \$2\$")
+    assert "<h1>Offer to *b* &lt;i&gt; $1$" in next(Path("l").glob("13-*.html")).read_text("utf-8")
 
 
 def test_letters_appear_whole_or_not_at_all(
@@ -656,7 +660,7 @@ def test_letters_appear_whole_or_not_at_all(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedprice.commands.letter_pages.write_pdf", fail)
+    monkeypatch.setattr("fedprice.commands.letter_form.Letter.html", fail)
     code, out, err = run(*OWN, "--letters", "later", "-o", "prices.csv")
     assert (code, out) == (2, "")
     assert "later: No space left on device" in err

@@ -152,7 +152,7 @@ def price(
         typer.Option(
             metavar="DIR",
             help="Write a letter to each client that states its offer in words, as Markdown and "
-            "PDF, into a new directory; with --pay cost also a statement that justifies each sum.",
+            "HTML, into a new directory; with --pay cost also a statement that justifies each sum.",
         ),
     ] = None,
     letters_budget: Annotated[
@@ -174,7 +174,7 @@ def price(
             context, OF_A_FRONTIER, "cannot be combined with --budgets; leave out one of them."
         )
         points = parse_budgets(budgets)
-    require_extras(*extras_of_schemes([scheme]), *(["plot"] if letters is not None else []))
+    require_extras(*extras_of_schemes([scheme]))
     paying = paid_by(pay, margin, scheme if options.given(context, "scheme") else None)
     check_outside(outside, paying.name, losses=outside_losses is not None)
     if robust and (calibration is None or outside is not None or paying.name != "equilibrium"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
 import unicodedata
@@ -21,6 +22,35 @@ PRICES_WHOLE, SUMS_WHOLE = 100.0, 10.0  # prices and sums from here on are whole
 DIGITS = 3  # significant, of smaller ones
 MOST_DECIMALS = 12
 ROUNDING = 1e-9  # relative: an amount this close below a whole one is taken for it
+
+STYLE = """\
+@page { size: A4; margin: 15mm; @bottom-right { content: "page " counter(page); } }
+body { font: 10.5pt/1.4 system-ui, sans-serif; max-width: 44em; margin: 2em auto; padding: 0 1em; }
+h1 { font-size: 18pt; border-bottom: 1px solid; padding-bottom: .2em; overflow-wrap: anywhere; }
+h2 { font-size: 12pt; margin: 1.2em 0 .3em; break-after: avoid; }
+h1, h2 { color: #1f77b4; }
+p, td { overflow-wrap: anywhere; orphans: 3; widows: 3; }
+pre { background: #f0f0f0; padding: .7em; white-space: pre-wrap; break-inside: avoid; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: .2em .5em; }
+tr { break-inside: avoid; }
+tbody tr:nth-child(odd) { background: #f5f5f5; }
+.facts td:first-child { width: 18%; }
+.numbers th + th, .numbers td + td { text-align: right; }
+@media print { body { font-size: 9.5pt; margin: 0; padding: 0; max-width: none; } }
+* { print-color-adjust: exact; }
+"""
+PAGE = """\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+{style}</style>
+{body}
+</html>
+"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +76,22 @@ class Letter:
             rule = ["---", *["---" if len(first) == 2 else "--:"] * (len(first) - 1)]
             lines.append("\n".join(f"| {' | '.join(row)} |" for row in (first, rule, *rest)))
         return "\n\n".join(lines) + "\n"
+
+    def html(self) -> str:
+        """Return the letter as a page that needs no other file and prints well on A4."""
+        tags = {"heading": "h2", "text": "p", "command": "pre"}
+        lines = [f"<h1>{html.escape(self.title)}</h1>"]
+        for kind, content in self.parts:
+            if isinstance(content, str):
+                lines.append(f"<{tags[kind]}>{html.escape(content)}</{tags[kind]}>")
+                continue
+            first, *rest = ([html.escape(cell) for cell in row] for row in content)
+            lines.append(f'<table class="{"facts" if len(first) == 2 else "numbers"}">')
+            lines.append(f"<thead><tr><th>{'<th>'.join(first)}</thead>")
+            lines += [f"<tr><td>{'<td>'.join(row)}" for row in rest]
+            lines.append("</table>")
+        body = "\n".join(lines)
+        return PAGE.format(title=html.escape(self.title), style=STYLE, body=body)
 
 
 def _plain(text: str) -> str:

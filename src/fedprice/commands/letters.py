@@ -1,4 +1,4 @@
-"""`write_letters`: one letter per client that states its offer in words, as Markdown and as PDF.
+"""`write_letters`: one letter per client that states its offer in words, as Markdown and as HTML.
 
 A letter is an offer of its own, in whole units of money: a price is rounded down, so that nobody
 is paid less than its letter says and all payments together stay within the budget. What -o writes
@@ -85,17 +85,14 @@ def write_letters(
     *,
     budget_shown: bool = False,
 ) -> None:
-    """Write a letter to each client into a directory, as .md and .pdf (extra `plot`).
+    """Write a letter to each client into a directory, as .md and as .html that prints on A4.
 
     With pay at cost there is a statement, too, that justifies the payment to each client.
     """
-    from fedprice.commands.letter_pages import write_pdf
-
     written = letters(outcome, assumptions, calibration, currency, budget_shown=budget_shown)
     for name, text in written:
-        path = folder / name
-        path.with_name(f"{path.name}.md").write_text(text.markdown(), encoding="utf-8")
-        write_pdf(text, path.with_name(f"{path.name}.pdf"))
+        (folder / f"{name}.md").write_text(text.markdown(), encoding="utf-8")
+        (folder / f"{name}.html").write_text(text.html(), encoding="utf-8")
 
 
 def letters(
