@@ -32,7 +32,6 @@ __all__ = ["flower"]
 flower = typer.Typer(name="flower", no_args_is_help=True, help="Run the market over Flower.")
 
 EXAMPLE = Path("examples/flower-app")
-SPEED, DELAY = 20.0, 20.0  # of a network namespace, in megabits per second and milliseconds
 AppFolder = Annotated[Path, typer.Argument(metavar="APP", help="The directory of a Flower app.")]
 RunConfig = Annotated[
     str,
@@ -213,24 +212,9 @@ def up(
             metavar="DIR", help="The market's keys (`fedprice flower keys`), instead of new ones."
         ),
     ] = None,
-    netns: Annotated[
-        bool,
-        typer.Option("--netns", help="Give each client its own network namespace (needs root)."),
-    ] = False,
-    bandwidth: Annotated[
-        float | None,
-        typer.Option(min=0.01, help="Bandwidth of each namespace, in Mbit/s.", show_default="20"),
-    ] = None,
-    delay: Annotated[
-        float | None,
-        typer.Option(min=0, help="Delay of each namespace, in ms.", show_default="20"),
-    ] = None,
     timeout: Timeout = 3600,
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run the market, and shut all down again."""
-    for name, given in (("--bandwidth", bandwidth), ("--delay", delay)):
-        if given is not None and not netns:
-            raise InputError(f"{name} applies to network namespaces; add --netns.")
     chosen = _app(app, run_config, clients, rounds, ledger, run)
     if keys is not None and "keys" not in chosen.config:
         raise InputError(
@@ -256,9 +240,7 @@ def up(
         logs = folder if work else Path(tempfile.mkdtemp(prefix="fedprice-logs-"))
         kept = work is not None
         try:
-            speed = SPEED if bandwidth is None else bandwidth
-            shape = (speed, DELAY if delay is None else delay) if netns else None
-            _deploy(chosen, folder, logs, keys, tls, timeout, shape, mark)
+            _deploy(chosen, folder, logs, keys, tls, timeout, mark)
         except DeploymentError:  # its message already points to a log
             kept = any(logs.iterdir())
             raise
@@ -279,11 +261,9 @@ def _deploy(
     keys: Path | None,
     tls: bool,
     timeout: float,
-    shape: tuple[float, float] | None,
     mark: str,
 ) -> None:
     from fedprice.flower.deployment import Deployment
-    from fedprice.flower.namespaces import Namespaces
     from fedprice.flower.processes import DeploymentError, reason_of
     from fedprice.flower.watch import Watch
 
@@ -298,16 +278,11 @@ def _deploy(
     watch = Watch(app.ledger, app.run, show)
     try:
         with _stoppable(), ExitStack() as stack:
-            network = None
-            if shape is not None:
-                made = Namespaces(secrets.token_hex(4), app.clients, *shape, tell)
-                network = stack.enter_context(made)
             deployment = Deployment(
                 folder,
                 app.clients,
                 tls,
                 tell,
-                network,
                 market_keys="keys" in app.config,
                 keys=keys,
                 environment=app.environment,

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fedprice.flower.app import FlowerApp
-    from fedprice.flower.namespaces import Namespaces
 
 __all__ = ["Deployment"]
 
+HOST = "127.0.0.1"  # where everything listens
 STAGGER = 1.0  # seconds between the starts of SuperNodes
 PATIENCE = 60.0  # seconds for which the SuperLink may fail to answer
 OURS = ".fedprice-deployment"  # marks a directory as ours
@@ -68,8 +68,6 @@ class Deployment:
         Whether to use TLS and node authentication.
     tell
         Called with a line at each step.
-    network
-        Namespaces to put the clients into; None leaves them on 127.0.0.1.
     market_keys
         Whether clients sign with their own keys; otherwise with those of a simulation.
     keys
@@ -86,7 +84,6 @@ class Deployment:
     clients: int
     tls: bool = True
     tell: Callable[[str], None] = lambda _: None
-    network: Namespaces | None = None
     market_keys: bool = True
     keys: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -141,11 +138,6 @@ class Deployment:
         end_marked(self.mark)
         for process in self._processes.values():
             process.wait()
-
-    @property
-    def host(self) -> str:
-        """Where the SuperLink listens."""
-        return "127.0.0.1" if self.network is None else self.network.address
 
     def run(self, app: FlowerApp, watch: Callable[[], None], *, timeout: float) -> str:
         """Run an app, call `watch` from time to time, and return how the run ended."""
@@ -207,7 +199,7 @@ class Deployment:
     def start_link(self) -> None:
         """Start the SuperLink, and wait until it answers."""
         command = [
-            "flower-superlink", "--host", self.host, "--port", str(self.port),
+            "flower-superlink", "--host", HOST, "--port", str(self.port),
             "--database", str(self.folder / "link.db"), "--isolation", "subprocess",
             "--disable-runtime-dependency-installation",
         ]  # fmt: skip
@@ -229,8 +221,8 @@ class Deployment:
         if self.market_keys:
             config["keys"] = str(self.folder / "keys" / f"client-{number + 1}")
         command = [
-            "flower-supernode", "--superlink", f"{self.host}:{self.port}",
-            "--host", "127.0.0.1", "--port", str(free_port()),
+            "flower-supernode", "--superlink", f"{HOST}:{self.port}",
+            "--host", HOST, "--port", str(free_port()),
             "--node-config", config_text(config),
         ]  # fmt: skip
         if self.tls:
@@ -240,10 +232,9 @@ class Deployment:
             ]  # fmt: skip
         else:
             command.append("--insecure")
-        inside = [] if self.network is None else self.network.prefix(number)
         files = self.folder / "files" / f"client-{number + 1}"
         files.mkdir(parents=True, exist_ok=True)
-        self._start(f"node-{number + 1}", inside + command, files)
+        self._start(f"node-{number + 1}", command, files)
 
     def kill(self, name: str) -> None:
         """End a process at once, as a crash would: "superlink" or "node-1" and so on."""
@@ -266,13 +257,13 @@ class Deployment:
             path.unlink()
         names = [str(n + 1) for n in range(self.clients)]
         self._prepare_keys(names)
-        connection = f'address = "{self.host}:{self.port}"\n'
+        connection = f'address = "{HOST}:{self.port}"\n'
         if self.tls:
             for name in names:
                 if not (self.folder / f"node-{name}.pub").exists():  # which is written last
                     write_node_key(self.folder / f"node-{name}")
-            if not holds_certificates(self.folder, self.host):
-                write_certificates(self.folder, self.host)
+            if not holds_certificates(self.folder, HOST):
+                write_certificates(self.folder, HOST)
             connection += f'root-certificates = "{self.folder / "ca.crt"}"\n'
         else:
             connection += "insecure = true\n"
@@ -334,7 +325,7 @@ class Deployment:
     def _await_port(self, name: str, port: int) -> None:
         until = time.monotonic() + 60
         while time.monotonic() < until and self._processes[name].poll() is None:
-            with suppress(OSError), socket.create_connection((self.host, port), timeout=1):
+            with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
                 return
             time.sleep(0.2)
         raise DeploymentError(f"the {name} did not start; see {self.log(name)}.")
