@@ -1,8 +1,6 @@
 """What a ledger shows and exports: exact, safe to open elsewhere, and true to the entries."""
 
 import datetime
-import shutil
-import subprocess
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -130,17 +128,6 @@ def test_beancount_reads_the_books(settled: Ledger, tmp_path: Path) -> None:
         if posting.account == "Assets:Client:N-alice"
     )
     assert paid == Decimal(settled.balance("client:alice")).scaleb(-6)
-
-
-def test_hledger_reads_the_books(settled: Ledger, tmp_path: Path) -> None:
-    path = tmp_path / "market.hledger"
-    export(settled, path, date=TODAY)
-    assert path.read_text("utf-8").count("2026-01-02 *") > ROUNDS
-    if shutil.which("hledger") is None:
-        pytest.skip("hledger is not installed; its file was written, but not read by it")
-    command = ["hledger", "-f", str(path), "balance", "Assets:Client:N-alice", "-O", "csv"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert str(Decimal(settled.balance("client:alice")).scaleb(-6)) in done.stdout
 
 
 def test_exports_are_whole_or_not_there(settled: Ledger, tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def export(
             "--output",
             metavar="FILE",
             help="A .jsonl file has everything, for `fedprice verify`; .csv and .parquet have the "
-            "postings; .beancount and .hledger are for these accounting programs.",
+            "postings; .beancount is for that accounting program.",
         ),
     ],
     url: LedgerUrl = DEFAULT_URL,
@@ -272,10 +272,8 @@ def export(
     from fedprice.market.export import export as write
 
     check_output(output, EXPORTS, force=force)
-    if date is not None and output.suffix not in BOOKS:
-        raise InputError(
-            f"--date applies only to accounting files ({', '.join(BOOKS)}); got -o {output}."
-        )
+    if date is not None and output.suffix != BOOKS:
+        raise InputError(f"--date applies only to {BOOKS} files; got -o {output}.")
     day = (date or datetime.datetime.now()).date()
     with opened_ledger(url) as opened:
         count, hidden = write(opened, output, date=day, client=client)

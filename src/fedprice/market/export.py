@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BOOKS", "EXPORTS", "export", "shown_to"]
 
-BOOKS = (".beancount", ".hledger")
-EXPORTS = (".jsonl", ".csv", ".parquet", *BOOKS)
+BOOKS = ".beancount"
+EXPORTS = (".jsonl", ".csv", ".parquet", BOOKS)
 
 
 def export(
@@ -36,7 +36,7 @@ def export(
     ----------
     path
         .jsonl has everything, for `fedprice verify`; .csv and .parquet have the postings;
-        .beancount and .hledger are books for these programs. Rounds count from 0 in .jsonl, .csv
+        .beancount has books for that program. Rounds count from 0 in .jsonl, .csv
         and .parquet, as in the entries, and from 1 in the titles of books.
     date
         The date that books give all transactions: a ledger counts rounds, not days.
@@ -64,8 +64,7 @@ def export(
             elif path.suffix == ".jsonl":
                 file.writelines(_lines(chain, shown, client))
             else:
-                write = {".beancount": _beancount, ".hledger": _hledger}
-                file.writelines(write[path.suffix](chain, ledger.unit, date))
+                file.writelines(_beancount(chain, ledger.unit, date))
     return len(chain), len(chain) - len(shown)
 
 
@@ -121,27 +120,10 @@ def _beancount(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[s
                 opened.add(account)
                 yield f"\n{date} open {_account(account)} {unit}\n  name: {_quoted(account)}\n"
         if entry.postings:
-            yield f"\n{date} * {_quoted(_title(entry))}\n  entry: {entry.number}\n"
+            yield f"\n{date} * {_quoted(entry_title(entry.content))}\n  entry: {entry.number}\n"
             yield f"  hash: {_quoted(entry.hash)}\n"
-            yield from _transfers(entry, unit)
-
-
-def _hledger(chain: list[Entry], unit: str, date: datetime.date) -> Iterator[str]:
-    yield f"commodity 1000.000000 {unit}\n"
-    for entry in chain:
-        if entry.postings:
-            title = re.sub(r"[;|]", "_", _title(entry))
-            yield f"\n{date} * {title}  ; entry:{entry.number}, hash:{entry.hash}\n"
-            yield from _transfers(entry, unit)
-
-
-def _transfers(entry: Entry, unit: str) -> Iterator[str]:
-    for account, amount in entry.postings:
-        yield f"  {_account(account)}  {money(amount)} {unit}\n"
-
-
-def _title(entry: Entry) -> str:
-    return entry_title(entry.content)
+            for account, amount in entry.postings:
+                yield f"  {_account(account)}  {money(amount)} {unit}\n"
 
 
 def _quoted(text: Any) -> str:
@@ -149,7 +131,7 @@ def _quoted(text: Any) -> str:
 
 
 def _account(account: str) -> str:
-    """Return a name that both programs take; different accounts get different ones.
+    """Return a name that Beancount takes; different accounts get different ones.
 
     Examples
     --------
