@@ -57,8 +57,8 @@ def test_post_shows_what_is_expected(run: Run, clients: Path) -> None:
 
 
 def test_post_json_and_files(run: Run, clients: Path, beliefs: Path, tmp_path: Path) -> None:
-    prices, plot = tmp_path / "prices.csv", tmp_path / "hull.png"
-    files = ("-o", prices, "--plot", plot, "--hull", "3")
+    prices, plot = tmp_path / "prices.csv", tmp_path / "posted.png"
+    files = ("-o", prices, "--plot", plot)
     command = ("post", clients, "--beliefs", beliefs, *ALPHA, "--budget", 20, "--exponent", 1.5)
     code, out, err = run(*command, "--format", "json", *files)
     assert (code, err) == (0, f"wrote {prices}\nwrote {plot}\n")
@@ -142,12 +142,6 @@ def test_post_to_classes_of_clients(run: Run, tmp_path: Path) -> None:
             "`classes` must be a whole number from 1 to 10, the",
         ),
         ("--beliefs={beliefs} --alpha=3.3 --robust", "--robust needs --calibration FILE"),
-        ("--beliefs={beliefs} --alpha=3.3 --hull=3", "give --plot FILE, too"),
-        ("--beliefs={beliefs} --alpha=3.3 --plot=x.png --hull=x", "there is no client 'x'. Choose"),
-        (
-            "--beliefs={beliefs} --alpha=3.3 --plot=x.png --hull=3 --information",
-            "either --hull or --information",
-        ),
         ("--beliefs=missing.csv --alpha=3.3", "missing.csv"),
         ("--beliefs={beliefs} --alpha=3.3 --form=price --budget=nan", "must be a finite number"),
     ],

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Hull",
-    "draw_hull",
     "draw_information",
     "draw_posted",
     "draw_sequential",
@@ -206,64 +205,6 @@ def hull_of(posted: Posted, client: str) -> Hull:
     here = float(posted.moments.spend[n]), float(posted.moments.loss[n])
     window = _window(price, prices, price[corners])
     return Hull(price, spend, loss, corners, prices, here, multiplier, tangent, window)
-
-
-def draw_hull(posted: Posted, client: str) -> Figure:
-    """Draw the curve of one client, its lower hull, and the position of its price.
-
-    Parameters
-    ----------
-    posted
-        Of form "price".
-    client
-        The id of the client.
-    """
-    found = hull_of(posted, client)
-    price, spend, loss, corners, prices, here, multiplier, tangent, window = found
-
-    figure, (plane, worth) = new_figure(2)
-    plane.plot(
-        spend[corners], loss[corners], color=COLORS[1], linewidth=5, alpha=0.5, label="lower hull"
-    )
-    plane.plot(spend, loss, color=COLORS[0], linewidth=1.5, label="one point per price")
-    worth.plot(price, loss + multiplier * spend, color=COLORS[0], linewidth=1.5)
-    if tangent:
-        ends = np.array([spend[corners[0]], spend[corners[-1]]])
-        plane.plot(
-            ends, here[1] - multiplier * (ends - here[0]), color="0.4", linestyle="--",
-            linewidth=0.9, label="slope −μ, as for every client",
-        )  # fmt: skip
-    for at in np.searchsorted(price, prices).tolist():
-        for axis, x, y in (
-            (plane, spend[at], loss[at]),
-            (worth, price[at], loss[at] + multiplier * spend[at]),
-        ):
-            axis.plot(x, y, "o", color=COLORS[5], markersize=7, zorder=4)
-    inside = (price >= window[0]) & (price <= window[1])
-    x = spend[inside]
-    top = min(float(loss[inside].max()), 3 * here[1])
-    name = "posted" if len(prices) == 1 else "randomised"
-    plane.plot([], [], "o", color=COLORS[5], label=name)
-    plane.set(
-        title="what its prices cost and yield",
-        xlabel="expected payment", ylabel="expected loss, E[impact / level]",
-        xlim=(x.min(), x.max()), ylim=(0.9 * float(loss[inside].min()), 1.1 * top),
-    )  # fmt: skip
-    plane.legend(frameon=False, fontsize="small", loc="upper right")
-    values = (loss + multiplier * spend)[inside]
-    least = float(values.min())
-    high = min(float(values.max()), 1.5 * least)
-    worth.set(
-        title="what its price minimises",
-        xlabel="price per unit of level", ylabel="expected loss + μ · expected payment",
-        xlim=window, ylim=(least - 0.1 * (high - least), high),
-    )  # fmt: skip
-    figure.suptitle(
-        f"client {client}: price {' or '.join(map(number, prices))}, expected payment "
-        f"{number(here[0])}, expected loss {number(here[1])}",
-        fontsize="medium",
-    )
-    return figure
 
 
 def _curve(curves: Curves, prices: list[float]) -> tuple[FloatArray, FloatArray, FloatArray]:

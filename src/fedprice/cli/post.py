@@ -25,7 +25,7 @@ from fedprice.commands.assumptions import MEANING
 from fedprice.commands.games import read_calibration, read_clients
 from fedprice.commands.post import DRAWS, OTHERS, check_post, post_form
 from fedprice.commands.post import post as compute
-from fedprice.errors import InputError, nearest
+from fedprice.errors import InputError
 from fedprice.pricing.display import Section, count_clients, number, rich_tables
 
 if TYPE_CHECKING:
@@ -108,10 +108,6 @@ def post(
             "compares all forms.",
         ),
     ] = False,
-    hull: Annotated[
-        str | None,
-        typer.Option(metavar="CLIENT", help="Let --plot draw the curve and hull of this client."),
-    ] = None,
     output: options.OutputFile = None,
     plot: options.PlotFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
@@ -128,7 +124,6 @@ def post(
     check_post(form, **how, others=beliefs == OTHERS)
     if robust and calibration is None:
         raise InputError("--robust needs --calibration FILE, which has the interval of α.")
-    _check_hull(hull, plot, form, information=information, others=beliefs == OTHERS)
     delivery = Delivery(output, plot, format_, force)
     with stderr().status("posting"):
         others = (beliefs, cost, value) == (OTHERS, None, None)
@@ -138,8 +133,6 @@ def post(
             clients, alpha=alpha, calibration=measured, rounds=rounds, max_weight=max_weight,
             types=believed is None, rename=parse_rename(rename), by_order=by_order, say=note,
         )  # fmt: skip
-        if hull is not None and hull not in table.ids:
-            raise InputError(f"--hull: there is no client {hull!r}. {nearest(hull, table.ids)}")
         answer = compute(
             table, believed, bound=bound, budget=budget, exponent=exponent, form=form.value,
             calibration=measured, assumed=assumed, **how,
@@ -153,17 +146,10 @@ def post(
             bars = _bars(as_form) | {_own_name(form, how): answer.known}
 
     def figure() -> Figure:
-        from fedprice.beliefs.figures import (
-            draw_hull,
-            draw_information,
-            draw_posted,
-            draw_sequential,
-        )
+        from fedprice.beliefs.figures import draw_information, draw_posted, draw_sequential
 
         if bars:
             return draw_information(bars)
-        if hull is not None:
-            return draw_hull(posted, hull)
         return draw_posted(posted) if turns is None else draw_sequential(turns)
 
     delivery.send(
@@ -172,22 +158,6 @@ def post(
         to_screen=lambda: _screen(answer),
         to_figure=figure,
     )
-
-
-def _check_hull(
-    hull: str | None, plot: Path | None, form: Form, *, information: bool, others: bool
-) -> None:
-    """Refuse --hull where there is no such figure."""
-    if hull is None:
-        return
-    if form is not Form.PRICE:
-        raise InputError(f"--hull requires --form price; got --form {form}.")
-    if others:
-        raise InputError("--beliefs others cannot be combined with --hull.")
-    if plot is None:
-        raise InputError("--hull says what --plot draws: give --plot FILE, too.")
-    if information:
-        raise InputError("--plot draws one figure: give either --hull or --information.")
 
 
 def _bars(as_form: Callable[..., Posted]) -> dict[str, Information]:
