@@ -19,7 +19,7 @@ def test_the_next_item_is_made_while_the_last_one_is_worked_on() -> None:
         second.set()
         yield 2
 
-    each_meanwhile(items(), lambda item: (item, second.wait(20)), seen.append, large=True)
+    each_meanwhile(items(), lambda item: (item, second.wait(60)), seen.append, large=True)
     assert seen == [(1, True), (2, True)]
 
 

@@ -26,7 +26,7 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
 ]
-START = 60.0  # seconds within which a server answers, on a busy machine
+PATIENCE = 120.0  # seconds within which a server answers or ends, on a busy machine
 
 
 class Serving:
@@ -46,8 +46,8 @@ class Serving:
         """End the server as Ctrl-C does, and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(20)
-        self._listener.join(5)
+        code = self.process.wait(PATIENCE)
+        self._listener.join(PATIENCE)
         return code
 
 
@@ -67,7 +67,7 @@ def serving_of(*arguments: object) -> Iterator[Serving]:
             if "fedprice is at " in line:
                 break
             assert line, "the server ended"
-            assert time.monotonic() - began < START
+            assert time.monotonic() - began < PATIENCE
         serving = Serving(process, line.partition("fedprice is at ")[2].split()[0])
         yield serving
         serving.stop()

@@ -14,9 +14,8 @@ from fedprice.python_files import load_function
 from tests.cli.test_own import COSTS, TASK, calibration
 from tests.conftest import Run
 
-LONGEST = 6.0  # seconds that a stopped command may take to end, on a busy machine too
-
-# A kernel that is being compiled keeps its thread busy for many seconds, as this task does.
+# A kernel that is being compiled keeps its thread busy for many seconds, as this task does: for
+# longer than a stopped command is waited for, on a busy machine too.
 BUSY = """
 import time
 from pathlib import Path
@@ -26,7 +25,7 @@ from fedprice.data.synthetic import synthetic
 class Busy(fp.LogisticRegression):
     def updates(self, *arguments):
         Path("begun").touch()
-        time.sleep(60)
+        time.sleep(600)
 
 def task():
     return Busy(synthetic(num_clients=3, samples=300))
@@ -61,12 +60,12 @@ def test_ctrl_c_waited_for_threads(tmp_path: Path, command: str) -> None:
     ) as process:
         while not (tmp_path / "begun").exists() and process.poll() is None:
             time.sleep(0.05)
-        start = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        took = time.monotonic() - start
+        try:
+            _, err = process.communicate(timeout=120)
+        finally:
+            process.kill()
     assert (process.returncode, err.strip()) == (130, "fedprice: stopped.")
-    assert took < LONGEST
 
 
 @pytest.fixture

@@ -266,7 +266,7 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str
     yield asked
     server.shutdown()
     server.server_close()
-    thread.join(timeout=10)
+    thread.join(timeout=60)
 
 
 def test_a_broken_download_goes_on(mirror: list[str]) -> None:

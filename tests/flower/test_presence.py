@@ -179,10 +179,11 @@ def test_flowers_own_grid_repeats_a_request_that_fails_inside_the_superlink(
         grid._retry_invoker.invoke(request)
 
 
-@pytest.mark.slow
 def test_several_who_come_at_once_are_all_heard_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that trickle in, each of which starts a process, are waited for while they come."""
     monkeypatch.setattr("fedprice.flower.presence.ASK_AGAIN", 0.5)
+    clock = StoppedClock()
+    monkeypatch.setattr("fedprice.flower.presence.time", clock)
 
     class Trickling(Changing):
         slow, last = 0, 0.0  # how many answers trickle in, and when the last one did
@@ -191,16 +192,16 @@ def test_several_who_come_at_once_are_all_heard_out(monkeypatch: pytest.MonkeyPa
             names = list(message_ids)
             if not self.slow:
                 return super().pull_messages(names)
-            if time.monotonic() - self.last < 0.35:
+            if clock.now - self.last < 0.35:
                 return []
-            self.last, self.slow = time.monotonic(), self.slow - 1
+            self.last, self.slow = clock.now, self.slow - 1
             return super().pull_messages(names[:1])
 
     ledger, grid = new_ledger(), Trickling(0)
 
     def evaluate(server_round: int, arrays: object) -> None:
         if server_round == 4:
-            grid.online, grid.slow, grid.last = {0, 1, 2, 3}, 3, time.monotonic()
+            grid.online, grid.slow, grid.last = {0, 1, 2, 3}, 3, clock.now
 
     ours = strategy(ledger, clients=1, periods=Periods(every=4))
     ours.start(grid, initial(), num_rounds=8, evaluate_fn=evaluate)

@@ -9,7 +9,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -182,7 +181,7 @@ def test_postgresql_waits_for_the_disk_whatever_it_is_set_to(postgres: str) -> N
 @pytest.mark.slow
 def test_a_locked_postgresql_is_not_waited_for_forever(postgres: str) -> None:
     engine = fresh_postgres(postgres)
-    ledger = Ledger(postgres, timeout=0.3)
+    ledger = Ledger(postgres, timeout=1)
     with engine.begin() as other:
         other.exec_driver_sql("LOCK TABLE entries IN EXCLUSIVE MODE")
         with pytest.raises(LedgerError, match="in use by another program"):
@@ -209,7 +208,8 @@ def cut_at_commit(url: str, forwarded: bool) -> Iterator[str]:
     folder = str(address.query["host"])
     (there,) = Path(folder).glob(".s.PGSQL.*[0-9]")
     listening = socket.create_server(("127.0.0.1", 0))
-    done, threads = threading.Event(), list[threading.Thread]()
+    done, answered = threading.Event(), threading.Event()
+    threads = list[threading.Thread]()
 
     def pass_on(client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
         writing = False
@@ -221,7 +221,7 @@ def cut_at_commit(url: str, forwarded: bool) -> Iterator[str]:
                     cut.set()
                     if forwarded:
                         server.sendall(data)
-                        time.sleep(0.5)  # until it is recorded; the answer is not passed on
+                        assert answered.wait(60)  # it is recorded; the answer is not passed on
                     break
                 server.sendall(data)
         for end in (client, server):
@@ -231,7 +231,9 @@ def cut_at_commit(url: str, forwarded: bool) -> Iterator[str]:
     def pass_back(client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
         with suppress(OSError), client, server:
             while data := server.recv(65536):
-                if not cut.is_set():
+                if cut.is_set():
+                    answered.set()
+                else:
                     client.sendall(data)
 
     def serve() -> None:
@@ -254,7 +256,7 @@ def cut_at_commit(url: str, forwarded: bool) -> Iterator[str]:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()
         for thread in (accepting, *threads):
-            thread.join(timeout=10)
+            thread.join(timeout=60)
 
 
 UNKNOWN = "outcome unknown; run the same command again"

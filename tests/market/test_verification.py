@@ -183,7 +183,7 @@ def test_no_process_stays_behind(tmp_path: Path, how: signal.Signals) -> None:
     assert process.stdout is not None
     child = int(process.stdout.readline())
     process.send_signal(how)
-    process.wait(20)
+    process.wait(60)
     process.stdout.close()
     until(lambda: not _is_there(child))
 

@@ -33,6 +33,7 @@ def wait_for_card(page: Page, name: str, text: str) -> None:
     expect(card_of(page, name)).to_have_text(text)
 
 
+PATIENCE = 120_000  # milliseconds: waiting longer costs nothing while all goes well
 REPORT = "<!doctype html><title>Study</title><h1>A study</h1>"
 
 
@@ -61,7 +62,7 @@ def browser() -> Iterator[Browser]:
         pytest.skip("no Chromium here; install Debian's package chromium-headless-shell")
     from playwright.sync_api import expect, sync_playwright
 
-    expect.set_options(timeout=15_000)  # as long as everything else is waited for
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -72,7 +73,7 @@ def browser() -> Iterator[Browser]:
 def page(browser: Browser) -> Iterator[Page]:
     """A new tab in a context of its own, 1280 pixels wide; errors of its scripts fail the test."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(15_000)
+    context.set_default_timeout(PATIENCE)
     page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))

@@ -445,7 +445,7 @@ def test_a_long_computation_does_not_hold_up_others(monkeypatch: pytest.MonkeyPa
 
     def slow(_: object) -> str:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(60)
         return "{}"
 
     monkeypatch.setattr(api_module, "_lies", slow)
@@ -469,7 +469,7 @@ def test_the_command_serves_the_api_to_this_machine_alone(
     question = json.dumps({"clients": [CLIENT], "alpha": 1})
 
     def status(method: str, path: str, **headers: str) -> int:
-        link = http.client.HTTPConnection(url.hostname or "", url.port, timeout=30)
+        link = http.client.HTTPConnection(url.hostname or "", url.port, timeout=60)
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         link.request(method, path, question if method == "POST" else None, names)
         found = link.getresponse().status

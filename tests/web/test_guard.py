@@ -336,11 +336,11 @@ def serving(**options: Any) -> Iterator[int]:
             yield port
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(60)
 
 
 def answer_to(port: int, text: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
         link.sendall(text)
         received = b""
         while piece := link.recv(65536):
@@ -447,6 +447,6 @@ def test_on_the_wire_bodies_without_a_length_end() -> None:
         assert b'{"error": "the request must have at most 1,000 bytes."}' in large
         fits = answer_to(port, chunked + chunk * 9 + b"0\r\n\r\n")
         assert fits.startswith(b"HTTP/1.1 200 ")
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
             link.sendall(chunked + chunk)  # and then nothing
             assert link.recv(65536).startswith(b"HTTP/1.1 408 ")

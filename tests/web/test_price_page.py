@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import socket
 import subprocess
 import sys
-import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -27,7 +28,6 @@ from trials.serving import Serving, serving_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from playwright.sync_api import Page
 
@@ -164,7 +164,7 @@ def test_fees_that_nobody_would_pay_are_named(page: Page, example: Serving) -> N
     expect(page.get_by_text("Warning: client 7 and 2 more would have to pay more")).to_be_visible()
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
-    expect(page.get_by_text("Warning:")).to_have_count(0, timeout=2000)
+    expect(page.get_by_text("Warning:")).to_have_count(0)
 
 
 @pytest.mark.slow
@@ -577,13 +577,18 @@ def test_ctrl_c_does_not_wait_for_a_computation(
     serving: Callable[..., Serving], page: Page, tmp_path: Path
 ) -> None:
     table = tmp_path / "clients.csv"
-    fp.population(num_clients=2000).to_frame().write_csv(table)
+    fp.population(num_clients=10_000).to_frame().write_csv(table)
     started = serving(table)
     page.goto(f"{started.url}beliefs?form=tariff&exponent=2.3")
     expect(page.get_by_text("computing tariffs")).to_be_visible()
-    began = time.monotonic()
+    used = Path(f"/proc/{started.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    before = sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+    others = os.times()
     assert started.stop() == 0
-    assert time.monotonic() - began < 10
+    ended = os.times()
+    took = ended.children_user + ended.children_system
+    took -= others.children_user + others.children_system
+    assert took - before < 10  # seconds of a processor; the computation takes a minute of them
 
 
 @pytest.mark.first_case
