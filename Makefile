@@ -1,3 +1,6 @@
+# What is compiled once is read by two processes of tests and by all that these start.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN  := $(VENV)/bin
 PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
