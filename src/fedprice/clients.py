@@ -16,7 +16,7 @@ from fedprice.client_columns import (
     require_shares,
     shares_of,
 )
-from fedprice.columns import ColumnsError, check_columns, renamed
+from fedprice.columns import ColumnsError, check_columns, refuse_totals, renamed
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.tables import (
     as_pandas,
@@ -289,7 +289,9 @@ class Clients:
         """Read clients from a CSV, Parquet or .xlsx file (see `from_frame` for the columns)."""
         frame = read_table(path)
         try:
-            return cls.from_frame(frame, types=types, rename=rename, assume=assume)
+            frame = renamed(frame, rename, COLUMNS)
+            refuse_totals(frame)
+            return cls.from_frame(frame, types=types, assume=assume)
         except ColumnsError as error:
             raise ColumnsError(f"{path}: {error.text}", error.rename) from error
         except InputError as error:

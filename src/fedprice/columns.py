@@ -19,6 +19,7 @@ __all__ = [
     "ColumnsError",
     "check_columns",
     "parse_rename",
+    "refuse_totals",
     "rename_text",
     "renamed",
     "renaming_of",
@@ -42,6 +43,18 @@ _FAMILIAR = {
     "level_max": "cap maximum",
     "class": "category group kind",
 }
+_TOTALS = (
+    "gesamt",
+    "insgesamt",
+    "somme",
+    "sum",
+    "suma",
+    "summe",
+    "totaal",
+    "total",
+    "totale",
+    "totals",
+)
 
 
 class ColumnsError(InputError):
@@ -191,6 +204,44 @@ def check_columns(given: Sequence[str], known: Sequence[str], missing: Sequence[
         raise InputError(f"unknown column {unknown[0]!r}. {nearest(unknown[0], known)}")
     if missing:
         raise InputError(lacks)
+
+
+def refuse_totals(frame: pl.DataFrame) -> None:
+    """Refuse a table whose last row has the sums of the others: it would be priced as a client.
+
+    It is known by its name, or by its samples and costs if there are at least three others.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> refuse_totals(pl.DataFrame({"client_id": ["a", "b", "Total"], "samples": [1, 2, 3]}))
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: row 3 ('Total') looks like the sum of the other rows; delete it. ...
+    """
+    if "client_id" not in frame.columns or frame.height < 2:
+        return
+    name = str(frame["client_id"][-1] or "")
+    words = re.findall(r"\w+", name.casefold())
+    if (words and words[-1] in _TOTALS and len(words) <= 2) or _adds_up(frame):
+        raise InputError(
+            f"row {frame.height} ({name!r:.60}) looks like the sum of the other rows; delete it. "
+            "If it is a client, move it up, so that it is not the last row."
+        )
+
+
+def _adds_up(frame: pl.DataFrame) -> bool:
+    """Return whether the samples and costs of the last row are the sums of those above."""
+    import polars as pl
+
+    if frame.height < 4 or not {"samples", "cost"} <= set(frame.columns):
+        return False
+    numbers = frame.select(pl.col("samples", "cost").cast(pl.Float64, strict=False))
+    *_, sums = numbers.head(-1).sum().rows()
+    return all(
+        last is not None and total > 0 and abs(last - total) <= 1e-9 * total
+        for last, total in zip(numbers.row(-1), sums, strict=True)
+    )
 
 
 def suggested(

@@ -1,12 +1,14 @@
 """Tables as spreadsheets save them: separators, decimal commas, UTF-16 and .xlsx.
 
 What can be read in one way only is read. What has two readings is refused with both of them: a
-number that is wrong by a factor of a thousand is worse than an error.
+number that is wrong by a factor of a thousand is worse than an error. The same holds for numbers
+that people type, on the command line and on pages.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,15 @@ from fedprice.table_limits import require_few, require_short
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["FORMULA", "csv_table", "is_spreadsheet", "plain_numbers", "sheet"]
+__all__ = [
+    "FORMULA",
+    "csv_table",
+    "is_spreadsheet",
+    "number_text",
+    "plain_numbers",
+    "sheet",
+    "typed_number",
+]
 
 SEPARATORS = (",", ";", "\t")
 LONGEST_HEADER = 2**20  # bytes
@@ -35,6 +45,51 @@ _GROUPED_BY_COMMA = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?$"
 _EITHER = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 _ONE_GROUP_BY_POINT = r"^[+-]?[1-9]\d{0,2}\.\d{3}$"
 _GROUPED_BY_POINT = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
+_TYPED = r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]{1,4})?"
+LONGEST_TYPED = 40  # characters of what was typed that a message repeats
+
+
+def typed_number(text: str, *, factor: bool = False) -> float:
+    """Return a number that somebody typed, with a decimal point and no marks between thousands.
+
+    Of an amount, one point before exactly three digits may also stand between thousands, as it
+    does in 3.000 in German, and is refused. A `factor`, such as α, has no thousands.
+
+    Examples
+    --------
+    >>> typed_number(" 5000.5 "), typed_number("1e-3"), typed_number("3.142", factor=True)
+    (5000.5, 0.001, 3.142)
+    >>> typed_number("3.000")
+    Traceback (most recent call last):
+    ...
+    fedprice.errors.InputError: '3.000' may be 3000 or 3; write 3000 or 3.
+    """
+    text = text.strip()
+    if not text:
+        raise InputError("Type a number, such as 5000 or 0.5.")
+    if re.fullmatch(_TYPED, text, re.I) is None or not math.isfinite(float(text)):
+        raise InputError(
+            f"{text[:LONGEST_TYPED]!r} is not a number. Write it like 5000 or 5000.5, without "
+            "separators between thousands."
+        )
+    if not factor and re.match(_ONE_GROUP_BY_POINT, text):
+        thousands, decimal = text.replace(".", ""), number_text(float(text))
+        raise InputError(
+            f"{text!r} may be {thousands} or {decimal}; write {thousands} or {decimal}."
+        )
+    return float(text)
+
+
+def number_text(value: float) -> str:
+    """Return a number as `typed_number` reads it: all of its digits, and no superfluous ones.
+
+    Examples
+    --------
+    >>> number_text(60.0), number_text(0.1), number_text(1.234)
+    ('60', '0.1', '1.2340')
+    """
+    text = repr(value).removesuffix(".0")
+    return f"{text}0" if re.match(_ONE_GROUP_BY_POINT, text) else text
 
 
 def _decoded(content: bytes, name: str) -> bytes:

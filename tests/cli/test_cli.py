@@ -213,7 +213,7 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
     assert err.count("\n") == 1
     assert "needs a budget of at least" in err
     assert not path.exists()
-    least = float(err.split("at least ")[1].split(";")[0])
+    least = err.split("at least ")[1].split(";")[0]
     assert run("price", clients, *ALPHA, f"--budget={least}", "--max-weight", 1)[0] == 0
     assert run("price", clients, *ALPHA, "--budgets=-9e9:-8e9:3", "--max-weight", 1)[0] == 3
     assert run("compare", clients, *ALPHA, "--budget=-1e9", "--max-weight", 1)[0] == 3
@@ -230,11 +230,8 @@ def test_infeasible_is_exit_code_3_and_names_the_least_budget(
         (["prise"], "Did you mean 'price'"),
         (["price", "{dir}/none.csv", "--alpha=3.3"], "cannot read"),
         (["price", "{dir}", "--alpha=3.3"], "is a directory"),
-        (["price", "{clients}", "--alpha=3.3", "--budget", "much"], "not a valid float"),
-        (
-            ["price", "{clients}", "--alpha=3.3", "--budget", "nan"],
-            "`budget` must be a finite number",
-        ),
+        (["price", "{clients}", "--alpha=3.3", "--budget", "much"], "'much' is not a number"),
+        (["price", "{clients}", "--alpha=3.3", "--budget", "nan"], "'nan' is not a number"),
         (["price", "{clients}", "--alpha=-1"], "`alpha` must be"),
         (["price", "{clients}", "--alpha=3.3", "--rounds", "0"], "`rounds` must be"),
         (

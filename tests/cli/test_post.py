@@ -143,7 +143,7 @@ def test_post_to_classes_of_clients(run: Run, tmp_path: Path) -> None:
         ),
         ("--beliefs={beliefs} --alpha=3.3 --robust", "--robust needs --calibration FILE"),
         ("--beliefs=missing.csv --alpha=3.3", "missing.csv"),
-        ("--beliefs={beliefs} --alpha=3.3 --form=price --budget=nan", "must be a finite number"),
+        ("--beliefs={beliefs} --alpha=3.3 --form=price --budget=nan", "'nan' is not a number"),
     ],
 )
 def test_post_refuses_options_that_make_no_sense(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,3 +242,35 @@ def test_work_that_waits_is_not_done_at_once() -> None:
     assert done == [1]
     with pytest.raises(RuntimeError, match="await it instead"):
         Newest(long).at_once()
+
+
+def test_rows_in_the_order_of_a_calibration_are_priced_shown_and_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    calibration().write("c.json")
+    Path("own.csv").write_text("client_id,samples,cost\nAnna,10,50\nElbe,77,30\nCharité,20,40\n")
+    served = Served(clients=Path("own.csv"), calibration=Path("c.json"), budget=60)
+    with pytest.raises(FedpriceError, match="add --by-order"):
+        Priced.served(served)
+    by_order = replace(served, by_order=True)
+    priced, believed = Priced.served(by_order), Believed.served(by_order)
+    for own in (priced, believed):
+        (note,) = (line for line in own.notes if "samples" in line)
+        assert "differs from what was measured for 1 of 3 clients" in note
+        assert "'Elbe': 77, measured 10" in note
+    levels = priced.outcome(priced.usual).levels
+    code, out, err = run(*shlex.split(priced.command(priced.usual))[1:], "--format", "json")
+    assert (code, "'Elbe': 77, measured 10" in err) == (0, True)
+    assert [row["level"] for row in json.loads(out)["clients"]] == pytest.approx(levels, rel=1e-9)
+    scope: dict[str, Any] = {}
+    exec(priced.python(priced.usual).replace("print(", "str("), scope)
+    assert scope["outcome"].levels == pytest.approx(levels, rel=1e-9)
+    asked = believed.asked({"cost": "40", "value": "0"})
+    code, out, err = run(*shlex.split(believed.command(asked))[1:], "--format", "json")
+    assert code == 0, err
+    posted = believed.post(asked).prices
+    assert [row["price"] for row in json.loads(out)["clients"]] == pytest.approx(posted)
+    scope = {}
+    exec(believed.python(asked).replace("print(posted)", ""), scope)
+    assert scope["posted"].prices == pytest.approx(posted)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice.cli import options
 from fedprice.commands.post import EXPONENTIAL, exponential_beliefs
 from fedprice.errors import InputError
 
@@ -54,10 +55,16 @@ Blocks = Annotated[
     typer.Option(min=1, max=48, help="Number of blocks with --form blocks; 4 by default."),
 ]
 MeanCost = Annotated[
-    float | None, typer.Option("--cost", help="The mean cost, with --beliefs exponential.")
+    float | None,
+    typer.Option(
+        "--cost", parser=options.amount, help="The mean cost, with --beliefs exponential."
+    ),
 ]
 MeanValue = Annotated[
-    float | None, typer.Option("--value", help="The mean value, with --beliefs exponential.")
+    float | None,
+    typer.Option(
+        "--value", parser=options.amount, help="The mean value, with --beliefs exponential."
+    ),
 ]
 
 

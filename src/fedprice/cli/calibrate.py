@@ -124,7 +124,8 @@ def calibrate(
         ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Maximum total payment.", rich_help_panel=STEPS)
+        float | None,
+        typer.Option(parser=options.amount, help="Maximum total payment.", rich_help_panel=STEPS),
     ] = None,
     rounds: Annotated[
         int | None,

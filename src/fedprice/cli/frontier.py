@@ -13,6 +13,7 @@ from fedprice.cli.options import Format
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.commands.frontier import frontier
 from fedprice.commands.warnings import frontier_warnings
+from fedprice.dialects import typed_number
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table
 from fedprice.tables import json_text
@@ -75,12 +76,14 @@ def parse_budgets(text: str) -> list[float]:
     """
     try:
         if ":" not in text:
-            return [float(amount) for amount in text.split(",")]
+            return [typed_number(amount) for amount in text.split(",")]
         low_text, high_text, count = text.split(":")
         if not re.fullmatch("[0-9]{1,18}", count):
             raise ValueError
-        low, high = float(low_text), float(high_text)
-    except ValueError:
+        low, high = typed_number(low_text), typed_number(high_text)
+    except ValueError as error:
+        if "may be" in str(error):  # of two readings, which the message names
+            raise InputError(f"--budgets: {error}") from None
         raise InputError(
             "--budgets must be numbers separated by commas, such as 5,10,20, or LO:HI:N, such as "
             f"10:500:50; got {text!r}."

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fedprice.dialects import typed_number
 from fedprice.errors import InputError
 
 __all__ = [
@@ -86,7 +87,19 @@ ByOrder = Annotated[
         help="Match the rows of CLIENTS with the measured clients by their order, not their names.",
     ),
 ]
-Budget = Annotated[float, typer.Option(help="Maximum total payment; may be negative.")]
+
+
+def amount(text: str | float) -> float:
+    """Return an amount of money that was typed; what could be thousands as well is refused."""
+    try:
+        return typed_number(text) if isinstance(text, str) else text
+    except InputError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Budget = Annotated[
+    float, typer.Option(parser=amount, help="Maximum total payment; may be negative.")
+]
 Alpha = Annotated[
     float | None, typer.Option(help="The bound's α, as measured; or give --calibration.")
 ]

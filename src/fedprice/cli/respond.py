@@ -39,13 +39,19 @@ SAME = 1e-9  # relative to the utilities: what rounding leaves of a difference
 
 
 def respond(
-    cost: Annotated[float, typer.Option(help="What joining every round would cost you.")],
+    cost: Annotated[
+        float, typer.Option(parser=options.amount, help="What joining every round would cost you.")
+    ],
     value: Annotated[
         float,
-        typer.Option(help="What one unit less of loss is worth to you; 0 if only money counts."),
+        typer.Option(
+            parser=options.amount,
+            help="What one unit less of loss is worth to you; 0 if only money counts.",
+        ),
     ] = 0.0,
     price: Annotated[
-        float | None, typer.Option(help="The price offered, per unit of level.")
+        float | None,
+        typer.Option(parser=options.amount, help="The price offered, per unit of level."),
     ] = None,
     impact: Annotated[
         float | None,

@@ -53,7 +53,11 @@ def reveal(
     ] = None,
     per_point: Annotated[
         float | None,
-        typer.Option(metavar="MONEY", help="What a point of accuracy is worth to a client."),
+        typer.Option(
+            parser=options.amount,
+            metavar="MONEY",
+            help="What a point of accuracy is worth to a client.",
+        ),
     ] = None,
     output: options.OutputFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,

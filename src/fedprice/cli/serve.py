@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +14,7 @@ from fedprice.cli.extras import require_extras
 from fedprice.cli.odd_files import named_file
 from fedprice.cli.price import check_currency
 from fedprice.columns import renaming_of
+from fedprice.commands.games import refuse_order
 from fedprice.errors import InputError
 
 __all__ = ["serve"]
@@ -28,8 +28,12 @@ def serve(
         ),
     ] = None,
     rename: options.Rename = None,
+    by_order: options.ByOrder = False,
     budget: Annotated[
-        float | None, typer.Option(help="Budget with which the Price page opens; 200 by default.")
+        float | None,
+        typer.Option(
+            parser=options.amount, help="Budget with which the Price page opens; 200 by default."
+        ),
     ] = None,
     currency: Annotated[
         str, typer.Option(metavar="EUR", help="The label of money on the pages.")
@@ -76,9 +80,8 @@ def serve(
             "`--calibration` says how CLIENTS were measured; name them: fedprice serve CLIENTS "
             "--calibration FILE"
         )
-    renaming = renaming_of(clients, rename)
-    if budget is not None and not math.isfinite(budget):
-        raise InputError(f"--budget must be a finite number; got {budget}.")
+    renaming = renaming_of(clients, rename, by_order=by_order)
+    refuse_order(by_order and calibration is None)
     check_currency(currency)
     for option, file in (("", clients), ("--calibration", calibration)):
         if file is not None and not file.is_file():
@@ -90,7 +93,7 @@ def serve(
 
     served = Served(
         clients=clients, calibration=calibration, ledger=ledger, results=results,
-        rename=tuple(renaming.items()), budget=budget, currency=currency,
+        rename=tuple(renaming.items()), by_order=by_order, budget=budget, currency=currency,
     )  # fmt: skip
     with suppress(KeyboardInterrupt):  # the usual way to stop it
         serve_pages(

@@ -81,7 +81,10 @@ def simulate(
     rename: options.Rename = None,
     by_order: options.ByOrder = False,
     budget: Annotated[
-        float | None, typer.Option(help="Maximum total payment; a setup has its own budget.")
+        float | None,
+        typer.Option(
+            parser=options.amount, help="Maximum total payment; a setup has its own budget."
+        ),
     ] = None,
     calibration: options.CalibrationFile = None,
     impact: options.ImpactName = None,

@@ -92,7 +92,10 @@ def study(
         ),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option(help="Maximum total payment; by default 200, or the setup's.")
+        float | None,
+        typer.Option(
+            parser=options.amount, help="Maximum total payment; by default 200, or the setup's."
+        ),
     ] = None,
     budgets: Annotated[
         str | None,
@@ -110,10 +113,16 @@ def study(
         ),
     ] = None,
     cost: Annotated[
-        float | None, typer.Option(help="Mean of the clients' exponential costs; 50 by default.")
+        float | None,
+        typer.Option(
+            parser=options.amount, help="Mean of the clients' exponential costs; 50 by default."
+        ),
     ] = None,
     value: Annotated[
-        float | None, typer.Option(help="Mean of the clients' exponential values; 4000 by default.")
+        float | None,
+        typer.Option(
+            parser=options.amount, help="Mean of the clients' exponential values; 4000 by default."
+        ),
     ] = None,
     max_weight: Annotated[
         float | None,

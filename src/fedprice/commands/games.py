@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fedprice.bound import Bound
-from fedprice.clients import LARGEST_WEIGHT, Clients, missing_columns
+from fedprice.clients import COLUMNS, LARGEST_WEIGHT, Clients, missing_columns
+from fedprice.columns import refuse_totals, renamed
 from fedprice.commands.assumptions import ASSUMED, Assumptions, needs_alpha
 from fedprice.commands.measured import read_measured, reading, unsaid, with_norms
 from fedprice.commands.price import losses_of
@@ -32,6 +33,7 @@ __all__ = [
     "read_game",
     "read_losses",
     "read_measured_assuming",
+    "refuse_order",
     "with_floors",
 ]
 
@@ -82,7 +84,7 @@ def read_clients(
     """
     assumed: tuple[str, ...] = ()
     if calibration is None:
-        _refuse_order(by_order)
+        refuse_order(by_order)
         bound = Bound(alpha=_ask_alpha(alpha), rounds=rounds)
         with reading(clients, rename):
             if types:
@@ -125,7 +127,7 @@ def read_assumed_game(
         bound = calibration.bound(rounds)
         whence: str | None = "measured"
     else:
-        _refuse_order(by_order)
+        refuse_order(by_order)
         clients, columns = _read_uncalibrated(path, rename)
         if alpha is None and not needs_alpha(clients, scheme):
             whence, alpha = None, 1.0
@@ -147,7 +149,8 @@ def _read_uncalibrated(path: Path, rename: Mapping[str, str]) -> tuple[Clients, 
         raise InputError(f"{error} --calibration FILE supplies samples and norms.") from error
 
 
-def _refuse_order(by_order: bool) -> None:
+def refuse_order(by_order: bool) -> None:
+    """Refuse `--by-order` without a calibration."""
     if by_order:
         raise InputError(
             "--by-order matches rows with measured clients; give --calibration FILE, or leave out "
@@ -187,9 +190,10 @@ def assuming(
     Without `types`, costs and values that the table lacks stay unknown.
     """
     assumed = ASSUMED if types else {"grad_norm": ASSUMED["grad_norm"]}
-    clients = Clients.from_frame(frame, types=types, rename=rename, assume=assumed)
-    given = [(rename or {}).get(name, name) for name in frame.columns]
-    return clients, tuple(name for name in missing_columns(given) if name in assumed)
+    frame = renamed(frame, rename, COLUMNS)
+    refuse_totals(frame)
+    clients = Clients.from_frame(frame, types=types, assume=assumed)
+    return clients, tuple(name for name in missing_columns(frame.columns) if name in assumed)
 
 
 def with_floors(

@@ -28,6 +28,7 @@ from fedprice.commands.letter_form import (
     luck_in_words,
     short_name,
 )
+from fedprice.dialects import number_text
 from fedprice.errors import InputError
 from fedprice.game import best_response
 from fedprice.pricing.display import count_clients, number, safe
@@ -264,5 +265,5 @@ def _command(outcome: Outcome, n: int) -> str:
         given["--exponent"] = game.cost_exponent
     if cap < 1:
         given["--level-max"] = cap
-    words = [text for name, x in given.items() for text in (name, f"{x:.12g}")]
+    words = [text for name, x in given.items() for text in (name, number_text(float(f"{x:.12g}")))]
     return shlex.join(["fedprice", "respond", *words])

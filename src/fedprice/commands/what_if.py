@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.commands.feasible import require_feasible
+from fedprice.dialects import typed_number
 from fedprice.errors import FedpriceError, InputError, nearest
 from fedprice.game import best_level
 from fedprice.pricing.display import money, number, safe
@@ -205,12 +206,9 @@ def parse_changes(texts: Iterable[str]) -> dict[str, dict[str, float]]:
             if field in of_client:
                 raise InputError(f"a what-if has {field!r} of client {parts[1]!r} twice.")
             try:
-                of_client[field] = float(text)
-            except ValueError:
-                raise InputError(
-                    f"{field} of client {parts[1]!r} must be a number, such as 6000 or 0.5; got "
-                    f"{text!r}."
-                ) from None
+                of_client[field] = typed_number(text)
+            except InputError as error:
+                raise InputError(f"{field} of client {parts[1]!r}: {error}") from None
     return changes
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedprice.dialects import number_text
 from fedprice.pricing.outcome import Status
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def infeasible_line(outcome: Outcome) -> str:
     bound = "above" if (outcome.levels == 0).any() else "of at least"
     advice = f" {floors}" if outcome.game.clients.level_min.any() else "."
     return (
-        f"infeasible: {scheme} needs a budget {bound} {float(up):.6g}; got {budget}. "
+        f"infeasible: {scheme} needs a budget {bound} {number_text(float(up))}; got {budget}. "
         f"Raise the budget{advice}"
     )
 

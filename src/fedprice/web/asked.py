@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprice.columns import rename_text
 from fedprice.commands.assumptions import ASSUMED
+from fedprice.dialects import number_text
 from fedprice.errors import InputError
 from fedprice.random_clients import EXAMPLE_ALPHA
 
@@ -99,12 +100,15 @@ class Asked:
         calibration: str | None = None,
         rename: Renaming = (),
         changes: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+        *,
+        by_order: bool = False,
     ) -> str:
         """Return the command that computes the same from a file, with a calibration if given.
 
         `changes` are what-ifs: numbers by client and field.
         """
         parts = ["fedprice", "price", plain_path(file), *rename_words(rename)]
+        parts += ["--by-order"] if by_order else []
         parts += ["--budget", _text(self.budget)]
         parts += ["--alpha", _text(self.alpha)] if calibration is None else []
         parts += ["--calibration", plain_path(calibration)] if calibration is not None else []
@@ -123,6 +127,8 @@ class Asked:
         calibration: str | None = None,
         rename: Renaming = (),
         assumed: Sequence[str] = (),
+        *,
+        by_order: bool = False,
     ) -> str:
         """Return the Python that computes the same from a file, with a calibration if given.
 
@@ -142,7 +148,7 @@ class Asked:
             )
         else:
             weight = self.max_weight or math.inf
-            made = calibrated_clients(file, calibration, weight, rename, assumed=assumed)
+            made = calibrated_clients(file, calibration, weight, rename, by_order=by_order)
             made += f"bound = calibration.bound({self.rounds})\n"
         return (
             f"{made}"
@@ -169,24 +175,18 @@ def calibrated_clients(
     rename: Renaming = (),
     *,
     types: bool = True,
-    assumed: Sequence[str] = (),
+    by_order: bool = False,
 ) -> str:
-    """Return the Python that makes clients of a file and of a calibration, in its order."""
-    renamed = f".rename({dict(rename)!r})" if rename else ""
-    assume = {"grad_norm": 1.0} | {name: ASSUMED[name] for name in assumed}
-    known = "" if types else "types=False, "
+    """Return the Python that makes clients of a file and of a calibration."""
+    more = ("" if types else ", types=False") + rename_argument(rename)
+    more += ", by_order=True" if by_order else ""
     floors = f".with_max_weight({_text(max_weight)})" if max_weight < math.inf else ""
     return (
+        "from pathlib import Path\n\n"
         "import fedprice as fp\n"
-        "import polars as pl\n"
-        "from fedprice.tables import read_table\n\n"
+        "from fedprice.commands.measured import read_measured\n\n"
         f"calibration = fp.Calibration.read({calibration!r})\n"
-        f"table = read_table({file!r}){renamed}\n"
-        'table = table.with_columns(pl.col("client_id").cast(pl.String))\n'
-        'order = pl.DataFrame({"client_id": calibration.ids, "samples": calibration.samples})\n'
-        'table = order.join(table, on="client_id", maintain_order="left")\n'
-        f"clients = fp.Clients.from_frame(table, {known}assume={assume!r})\n"
-        f"clients = clients.with_norms(calibration.fit.norm, calibration.norms){floors}\n"
+        f"clients = read_measured(Path({file!r}), calibration{more}){floors}\n"
     )
 
 
@@ -239,4 +239,4 @@ def plain_path(file: str) -> str:
 
 def _text(value: float | str) -> str:
     """Return a number with all of its digits, but no superfluous ones."""
-    return value if isinstance(value, str) else repr(value).removesuffix(".0")
+    return value if isinstance(value, str) else number_text(value)

@@ -73,6 +73,8 @@ class Believed:
     calibration_name: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
     assumed: tuple[str, ...] = ()
+    by_order: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def served(cls, served: Served) -> Self:
@@ -94,13 +96,14 @@ class Believed:
         if measured is None or served.calibration is None:
             clients, assumed = read_assuming(served.clients, dict(rename), types=False)
             return cls(clients, name, rename=rename, assumed=assumed)
+        notes: list[str] = []
         clients, _, _ = read_clients(
             served.clients, alpha=None, calibration=measured, rounds=1, max_weight=None,
-            types=False, rename=dict(rename),
+            types=False, rename=dict(rename), by_order=served.by_order, say=notes.append,
         )  # fmt: skip
         return cls(
             clients, name, calibration=measured, calibration_name=str(served.calibration),
-            rename=rename,
+            rename=rename, by_order=served.by_order, notes=tuple(notes),
         )  # fmt: skip
 
     @property
@@ -167,15 +170,16 @@ class Believed:
         """Return the command that computes the same."""
         beliefs = self.file_name if asked.beliefs == "file" else None
         line = asked.command(
-            self.name or EXAMPLE, beliefs or BELIEFS_FILE, self.calibration_name, self.rename
-        )
+            self.name or EXAMPLE, beliefs or BELIEFS_FILE, self.calibration_name, self.rename,
+            by_order=self.by_order,
+        )  # fmt: skip
         return line if self.name else f"fedprice data example -o {EXAMPLE}\n{line}"
 
     def python(self, asked: PostAsked) -> str:
         """Return the Python that computes the same."""
         return asked.python(
             self.name, self.file_name or BELIEFS_FILE, self.calibration_name, self.rename,
-            self.assumed,
+            self.assumed, by_order=self.by_order,
         )  # fmt: skip
 
     def equilibrium(self, asked: PostAsked) -> Outcome:

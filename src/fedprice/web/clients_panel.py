@@ -20,7 +20,7 @@ from fedprice.web.uploads import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from nicegui.events import UploadEventArguments
 
@@ -58,7 +58,8 @@ class ClientsPanel:
         self._taken, self._lost, self._types = taken, lost, types
         needed = "client_id, samples and cost" if types else "client_id and samples"
         with panel("Clients", classes="fp-first"):
-            self.whose = ui.label("").classes("text-sm mb-1").mark("whose")
+            self._whose = ui.label("").classes("text-sm mb-1").mark("whose")
+            self._notes = ui.label("").classes("text-xs mb-1 whitespace-pre-line").mark("notes")
             self._drop = drop(
                 "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
             )
@@ -70,6 +71,12 @@ class ClientsPanel:
                 ui.button("Use the example", on_click=partial(self._example, example)).props(
                     "flat dense no-caps"
                 )
+
+    def show(self, whose: str, notes: Sequence[str] = ()) -> None:
+        """Say whose clients these are, and what else is to be known of their table."""
+        self._whose.set_text(whose)
+        self._notes.set_text("\n".join(notes))
+        self._notes.set_visibility(bool(notes))
 
     async def _dropped(self, event: UploadEventArguments) -> None:
         self._names.clear()

@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import re
 from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from fedprice.errors import FedpriceError, InputError
+from fedprice.dialects import number_text, typed_number
+from fedprice.errors import FedpriceError
 from fedprice.pricing.display import number
 from fedprice.web.look import term
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Dial", "NumberBox", "number_in", "restorable"]
+__all__ = ["Dial", "NumberBox", "restorable"]
 
-LONGEST = 40  # characters of what was typed that a message repeats
-
-
-def number_in(text: str) -> float:
-    """Return the number that was typed; refuse what has other marks than a decimal point.
-
-    Examples
-    --------
-    >>> number_in(" 5000.5 "), number_in("1e-3")
-    (5000.5, 0.001)
-    >>> number_in("5.000,00")
-    Traceback (most recent call last):
-    ...
-    fedprice.errors.InputError: '5.000,00' is not a number. Write it like 5000 or 5000.5, ...
-    """
-    text = text.strip()
-    if not text:
-        raise InputError("Type a number, such as 5000 or 0.5.")
-    plain = re.fullmatch(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]{1,4})?", text, re.I)
-    if plain is None or not math.isfinite(float(text)):
-        raise InputError(
-            f"{text[:LONGEST]!r} is not a number. Write it like 5000 or 5000.5, without "
-            "separators between thousands."
-        )
-    return float(text)
+# Numbers without thousands.
+FACTORS = ("alpha", "cost exponent", "largest weight", "spread", "risk")
 
 
 def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.12g}"
+    return "" if value is None else number_text(float(f"{value:.12g}"))
 
 
 class NumberBox:
@@ -64,6 +40,8 @@ class NumberBox:
         Called when what was typed is refused.
     optional
         Whether the box may be empty.
+    factor
+        Whether it is a number without thousands (see `typed_number`).
     """
 
     def __init__(
@@ -74,8 +52,10 @@ class NumberBox:
         on_refused: Callable[[], None],
         *,
         optional: bool = False,
+        factor: bool = False,
     ) -> None:
-        self._on_change, self._on_refused, self._optional = on_change, on_refused, optional
+        self._on_change, self._on_refused = on_change, on_refused
+        self._optional, self._factor = optional, factor
         self._quiet = False
         self.box = ui.input(value=_text(value)).without_auto_validation()
         self.box.props(f'dense outlined debounce=300 inputmode=decimal aria-label="{label}"')
@@ -93,7 +73,8 @@ class NumberBox:
             return
         try:
             empty = self._optional and not (text or "").strip()
-            self._on_change(None if empty else number_in(text or ""))
+            number = None if empty else typed_number(text or "", factor=self._factor)
+            self._on_change(number)
         except FedpriceError as error:
             self._say(str(error))
             self._on_refused()
@@ -153,7 +134,7 @@ class Dial:
                 with ui.column().classes("gap-0 items-start"):
                     term(word, text)
                     self._restore = restorable(self._restored)
-                self._box = NumberBox(word, value, self._typed, on_refused)
+                self._box = NumberBox(word, value, self._typed, on_refused, factor=word in FACTORS)
                 self._box.box.classes("w-28 shrink-0").mark(word)
             self._box.draw_reason()
             high = ends[1] if value <= ends[1] else 2 * value

@@ -106,7 +106,10 @@ class OfferPanel:
 
         with ui.column().classes("gap-0 grow basis-40"):
             term(word, label).classes("text-sm")
-            box = NumberBox(label, self._typed[field], typed, refused, optional=True)
+            box = NumberBox(
+                label, self._typed[field], typed, refused, optional=True,
+                factor=field == "exponent",
+            )  # fmt: skip
             box.box.classes("w-full")
             box.draw_reason()
 

@@ -14,6 +14,7 @@ from fedprice.beliefs.posting import FORMS, post
 from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT
 from fedprice.commands.assumptions import ASSUMED
+from fedprice.dialects import number_text
 from fedprice.errors import InputError, nearest
 from fedprice.random_clients import EXAMPLE_ALPHA
 from fedprice.web.asked import (
@@ -223,6 +224,8 @@ class PostAsked:
         beliefs: str = BELIEFS_FILE,
         calibration: str | None = None,
         rename: Renaming = (),
+        *,
+        by_order: bool = False,
     ) -> str:
         """Return the command that computes the same from a file of clients.
 
@@ -234,10 +237,12 @@ class PostAsked:
             The name of a file of beliefs, where the command line has no option for them.
         calibration
             The name of the calibration with α and the norms, if they were measured.
-        rename
-            Columns of the clients' file that have other names.
+        rename, by_order
+            Columns of the clients' file that have other names, and whether its rows are in the
+            order of the calibration.
         """
-        parts = ["fedprice", "post", plain_path(clients), *rename_words(rename), "--beliefs"]
+        parts = ["fedprice", "post", plain_path(clients), *rename_words(rename)]
+        parts += ["--by-order", "--beliefs"] if by_order else ["--beliefs"]
         parts.append(plain_path(beliefs) if self.needs_file() else self.beliefs)
         if self.beliefs == "exponential":
             parts += ["--cost", _text(self.cost)]
@@ -262,6 +267,8 @@ class PostAsked:
         calibration: str | None = None,
         rename: Renaming = (),
         assumed: Sequence[str] = (),
+        *,
+        by_order: bool = False,
     ) -> str:
         """Return the Python that computes the same.
 
@@ -273,10 +280,9 @@ class PostAsked:
             The name of the file of beliefs, if one was dropped.
         calibration
             The name of the calibration with α and the norms, if they were measured.
-        rename
-            Columns of the clients' file that have other names.
-        assumed
-            Columns that the clients' file lacks.
+        rename, assumed, by_order
+            Columns of the clients' file that have other names, those that it lacks, and whether
+            its rows are in the order of the calibration.
         """
         types = self.beliefs == "others"
         bound = f"fp.Bound(alpha={_text(self.alpha)}, rounds={self.rounds})"
@@ -288,7 +294,9 @@ class PostAsked:
                 more += f", assume={ {name: ASSUMED[name] for name in assumed} }"
             made = f"import fedprice as fp\n\nclients = fp.Clients.read({clients!r}{more})\n"
         else:
-            made = calibrated_clients(clients, calibration, LARGEST_WEIGHT, rename, types=types)
+            made = calibrated_clients(
+                clients, calibration, LARGEST_WEIGHT, rename, types=types, by_order=by_order
+            )
             bound = f"calibration.bound({self.rounds})"
         given = [f"bound={bound}", f"budget={_text(self.budget)}"]
         if self.form != "price":
@@ -324,4 +332,4 @@ def _sure(numbers: FloatArray) -> Types:
 
 def _text(value: float | str) -> str:
     """Return a number with all of its digits, but no superfluous ones."""
-    return value if isinstance(value, str) else repr(value).removesuffix(".0")
+    return value if isinstance(value, str) else number_text(value)

@@ -59,6 +59,9 @@ class Priced:
         that it lacks, for which assumptions stand.
     budget
         The budget to start with; by default 200.
+    by_order, notes
+        Whether the rows of the file are the measured clients in their order, and what to say about
+        columns of the file that differ from what was measured.
     """
 
     clients: Clients
@@ -68,6 +71,8 @@ class Priced:
     rename: tuple[tuple[str, str], ...] = ()
     assumed: tuple[str, ...] = ()
     budget: float | None = None
+    by_order: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def served(cls, served: Served) -> Self:
@@ -89,9 +94,14 @@ class Priced:
         if measured is None or served.calibration is None:
             clients, assumed = read_assuming(served.clients, dict(rename))
             return cls(clients, name, rename=rename, assumed=assumed, budget=served.budget)
-        clients, assumed = read_measured_assuming(served.clients, measured, dict(rename))
-        calibration = str(served.calibration)
-        return cls(clients, name, measured, calibration, rename, assumed, served.budget)
+        notes: list[str] = []
+        clients, assumed = read_measured_assuming(
+            served.clients, measured, dict(rename), by_order=served.by_order, say=notes.append
+        )
+        return cls(
+            clients, name, measured, str(served.calibration), rename, assumed, served.budget,
+            served.by_order, tuple(notes),
+        )  # fmt: skip
 
     @property
     def usual(self) -> Asked:
@@ -186,12 +196,21 @@ class Priced:
         self, asked: Asked, changes: Mapping[str, Mapping[str, float]] = MappingProxyType({})
     ) -> str:
         """Return the command that computes the same; `changes` are what-ifs."""
-        line = asked.command(self.name or EXAMPLE, self.calibration_name, self.rename, changes)
+        line = asked.command(
+            self.name or EXAMPLE,
+            self.calibration_name,
+            self.rename,
+            changes,
+            by_order=self.by_order,
+        )
         return line if self.name else f"fedprice data example -o {EXAMPLE}\n{line}"
 
     def python(self, asked: Asked) -> str:
         """Return the Python that computes the same."""
-        return asked.python(self.name or EXAMPLE, self.calibration_name, self.rename, self.assumed)
+        return asked.python(
+            self.name or EXAMPLE, self.calibration_name, self.rename, self.assumed,
+            by_order=self.by_order,
+        )  # fmt: skip
 
     def exported(self, asked: Asked) -> pl.DataFrame:
         """Return the table that `fedprice price -o FILE` writes."""

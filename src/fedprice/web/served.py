@@ -27,6 +27,8 @@ class Served:
         A directory that `fedprice study` wrote.
     rename
         Columns of the table that have other names, in pairs of the old and the new one.
+    by_order
+        Whether the rows of the table are the calibration's clients in its order.
     budget
         The budget with which the Price page opens; by default 200.
     currency
@@ -38,6 +40,7 @@ class Served:
     ledger: str | None = None
     results: Path | None = None
     rename: tuple[tuple[str, str], ...] = ()
+    by_order: bool = False
     budget: float | None = None
     currency: str = ""
 

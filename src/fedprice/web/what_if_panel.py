@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
+from fedprice.dialects import typed_number
 from fedprice.errors import FedpriceError
 from fedprice.pricing.display import number, percent
-from fedprice.web.dial import number_in
 from fedprice.web.look import Problem, copy_button, panel
 from fedprice.web.newest import Newest
 from fedprice.web.paged_table import PagedTable
@@ -79,7 +79,7 @@ class WhatIfPanel:
         """Try another number for a client, as it was typed."""
         self._card.set_visibility(True)
         try:
-            value = number_in(text)
+            value = typed_number(text)
         except FedpriceError as error:
             self._show_nothing(f"{field} of {client}: {error}")
             return

@@ -310,7 +310,7 @@ class BeliefsPage:
     def _show_nothing(self) -> None:
         """Leave no number of what was asked for before."""
         self.posted, self._believed = None, {}
-        self.clients.whose.set_text("No clients." if "clients" in self.refused else "")
+        self.clients.show("No clients." if "clients" in self.refused else "")
         self.cards.show(None)
         self.table.show(None)
         self.wrong.show(None, [])
@@ -364,9 +364,10 @@ class BeliefsPage:
     async def _show_beliefs(self) -> None:
         own = self.believed
         what = "costs and values known" if own.knows_types else "costs or values unknown"
-        self.clients.whose.set_text(
+        self.clients.show(
             f"{file_name(own.name)}: {number(len(own.clients))} clients, {what}"
-            + "".join(f". {name}: {MEANING[name]}" for name in own.assumed)
+            + "".join(f". {name}: {MEANING[name]}" for name in own.assumed),
+            own.notes,
         )
         drawn = await self._soon(own.distributions, self.asked)
         if drawn == self._believed:  # only other settings have changed

@@ -331,14 +331,15 @@ class PricePage:
     def _show_whose(self) -> None:
         """Say whose prices these are, and where α comes from."""
         if "clients" in self.refused:
-            self.clients.whose.set_text("No clients.")
+            self.clients.show("No clients.")
             self.thin.set_text("")
             return
         priced, count = self.priced, len(self.priced.clients)
-        self.clients.whose.set_text(
+        self.clients.show(
             f"{file_name(priced.name)}: {number(count)} clients"
             + (", the paper's Setup 1" if priced.name is None else "")
-            + "".join(f". {name}: {MEANING[name]}" for name in priced.assumed)
+            + "".join(f". {name}: {MEANING[name]}" for name in priced.assumed),
+            priced.notes,
         )
         self.controls.show(priced, self.file)
         self.thin.set_text(
