@@ -150,6 +150,32 @@ def test_spaced_coins_fall_in_step_with_a_cycle_and_blocks_do_not() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "coins"),
+    [
+        ("cyclic:4,0.25", "spaced"),
+        ("by-label:4,0.5", "spaced"),
+        ("diurnal:4,0.5", "spaced"),
+        ("trace", "spaced"),
+        ("trace", "shared"),
+    ],
+)
+def test_coins_in_step_with_known_absences_are_refused_before_training(
+    task: LogisticRegression, tmp_path: Path, kind: str, coins: str
+) -> None:
+    """The client of the trace is there in three rounds of four, in none of which it is called."""
+    path = tmp_path / "trace.csv"
+    called = [3 in coins_of(coins, np.full(8, 0.25), 1, task).heads(r) for r in range(200)]
+    rows = [f"{n},0,200\n" for n in (1, 2, 3, 5, 6, 7, 8)]
+    rows += [f"4,{r},{r + 1}\n" for r in range(200) if not called[r]]
+    path.write_text("client,from,to\n" + "".join(rows), encoding="utf-8")
+    availability = availability_of(str(path) if kind == "trace" else kind)
+    settings: dict[str, Any] = {"rounds": 200, "seed": 1, "availability": availability}
+    with pytest.raises(InputError, match="nearly all rounds in which its evenly spaced coin"):
+        simulate(task, 0.25, coins=coins, progress=pytest.fail, **settings)
+    assert simulate(task, 0.25, coins="blocks", **settings).joined.any()
+
+
+@pytest.mark.parametrize(
     ("rows", "message"),
     [
         ("client,from\n1,2", "must have the columns client, from and to; it has client, from"),

@@ -30,10 +30,11 @@ from fedprice.learning.draws import ABSENCES, uniforms
 from fedprice.tables import TABLE_SUFFIXES, csv_text, number_column, read_table, text_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from fedprice.arrays import BoolArray, FloatArray, IntArray
     from fedprice.learning.task import Task
+    from fedprice.rounds.coins import Coins
 
 __all__ = [
     "KINDS",
@@ -46,6 +47,7 @@ __all__ = [
     "Presence",
     "Trace",
     "availability_of",
+    "check_met",
     "presence_of",
 ]
 
@@ -61,10 +63,13 @@ class Presence(NamedTuple):
         The share of rounds in which each client is there, in the long run, shape (num_clients,).
     available
         round → whether each client is there, shape (num_clients,).
+    chance
+        round → the probability of that, where it is known before the run and follows the clock.
     """
 
     share: FloatArray
     available: Callable[[int], BoolArray]
+    chance: Callable[[int], FloatArray | BoolArray] | None = None
 
 
 class Availability(ABC):
@@ -178,12 +183,15 @@ class Diurnal(Availability):
         count, swing = task.num_clients, min(self.share, 1 - self.share)
         zone = uniforms(seed, ABSENCES, START, count)
 
+        def chance(round_: int) -> FloatArray:
+            hour = round_ / self.period + zone
+            return np.asarray(self.share + swing * np.sin(2 * np.pi * hour), np.float64)
+
         def available(round_: int) -> BoolArray:
-            chance = self.share + swing * np.sin(2 * np.pi * (round_ / self.period + zone))
-            there: BoolArray = uniforms(seed, ABSENCES, round_, count) < chance
+            there: BoolArray = uniforms(seed, ABSENCES, round_, count) < chance(round_)
             return there
 
-        return Presence(np.full(count, self.share), available)
+        return Presence(np.full(count, self.share), available, chance)
 
 
 @dataclass(frozen=True)
@@ -279,7 +287,7 @@ class Trace(Availability):
                 f"{self.path}: client {task.ids[int(share.argmin())]!r} is never there in the "
                 f"{rounds} rounds of this run; add a row for it, or train without it."
             )
-        return Presence(share, available)
+        return Presence(share, available, available)
 
 
 KINDS: dict[str, type[Any]] = {
@@ -335,12 +343,37 @@ def presence_of(
     return availability.begin(task, rounds, seed)
 
 
+def check_met(coins: Coins, presence: Presence, rounds: int, ids: Sequence[str]) -> None:
+    """Refuse coins that show heads whenever a client is known to be away.
+
+    A client counts as shut out if it joins less than once, or in less than a twentieth of the
+    rounds expected; fewer than twelve expected rounds could be missed by chance.
+    """
+    expected = coins.levels * presence.share * rounds
+    least, met = np.maximum(1, expected / 20), np.where(expected < 12, np.inf, 0)
+    for round_ in range(rounds if presence.chance else 0):
+        if (met >= least).all():
+            return
+        heads = coins.heads(round_)
+        met[heads] += presence.chance(round_)[heads]
+    if (met < least).any():
+        n = int((met - least).argmin())
+        raise InputError(
+            f"client {ids[n]!r} should join {expected[n]:.0f} of {rounds} rounds, but is away in "
+            "nearly all rounds in which its evenly spaced coin shows heads. Use independent coins "
+            "or blocks."
+        )
+
+
 def _cycles(start: IntArray, period: int, share: float) -> Presence:
     """Return clients that are there at the beginning of a period, which they start in turn."""
     width = _width(period, share)
-    return Presence(
-        np.full(start.size, width / period), lambda round_: (start + round_) % period < width
-    )
+
+    def available(round_: int) -> BoolArray:
+        there: BoolArray = (start + round_) % period < width
+        return there
+
+    return Presence(np.full(start.size, width / period), available, available)
 
 
 def _width(period: int, share: float) -> int:

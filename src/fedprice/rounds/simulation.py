@@ -22,7 +22,7 @@ from fedprice.learning.evaluation import Spare, thread_pool
 from fedprice.learning.logistic import LogisticRegression
 from fedprice.learning.task import Task
 from fedprice.rounds.aggregation import aggregator_of
-from fedprice.rounds.availability import presence_of
+from fedprice.rounds.availability import check_met, presence_of
 from fedprice.rounds.checkpoint import Checkpoint
 from fedprice.rounds.coins import coins_of
 from fedprice.rounds.history import History
@@ -135,6 +135,9 @@ def simulate(
     q = probabilities("levels", levels, task.num_clients)
     rho = probabilities("delivery", delivery, task.num_clients)
     presence = presence_of(availability, task, rounds, seed)
+    drawn = coins_of(coins, q, seed, task)
+    if presence is not None and coins in ("spaced", "shared"):
+        check_met(drawn, presence, rounds, task.ids)
     saved = None
     if checkpoint is not None:
         what = training_fingerprint(
@@ -148,7 +151,7 @@ def simulate(
         ids=task.ids,
         weight=task.weight,
         total=rounds,
-        participation=Drawn(coins_of(coins, q, seed, task), rho, presence),
+        participation=Drawn(drawn, rho, presence),
         aggregator=aggregator,
         server_step=server_step,
     )
