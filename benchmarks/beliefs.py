@@ -141,7 +141,7 @@ def forms() -> list[Row]:
 
     def posted(name: str, aim: str, **options: object) -> Row:
         one = post(**options)
-        return row(name, aim, lambda c, v, n: one.answer(cost=c, value=v, seed=n))
+        return row(name, aim, lambda c, v, _: one.answer(cost=c, value=v))
 
     turn = post().sequential()
     mean = replace(CLIENTS, cost=np.full(40, 50.0), value=np.full(40, 4000.0))

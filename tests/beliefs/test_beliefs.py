@@ -135,7 +135,7 @@ def test_clients_without_types_keep_that_through_files(tmp_path: Path) -> None:
 
 def test_coins_update_by_bayes() -> None:
     prior = fp.Beliefs(cost=[10, 40], value=[1000, 1000], weight=[0.3, 0.7])
-    posted = fp.post(THREE, prior, bound=BOUND, budget=12, lottery=False)
+    posted = fp.post(THREE, prior, bound=BOUND, budget=12)
     seen = Evidence.none(THREE, prior).coins(posted, heads=[4, 2, 9], rounds=10)
     own = seen.beliefs(own=True)
     impact = BOUND.impact(THREE)
@@ -160,7 +160,7 @@ def test_what_a_client_does_does_not_move_the_beliefs_about_it() -> None:
 
 def test_one_answer_after_another_is_as_good_as_all_at_once() -> None:
     prior = fp.Beliefs.exponential(cost=40, value=1000, cells=4)
-    posted = fp.post(THREE, prior, bound=BOUND, budget=30, lottery=False)
+    posted = fp.post(THREE, prior, bound=BOUND, budget=30)
     levels = posted.answer(cost=[30, 50, 20], value=[500, 100, 2000]).levels
     none = Evidence.none(THREE, prior)
     at_once = none.answers(posted, levels, error=0.1)
@@ -182,7 +182,7 @@ def test_who_acts_costlier_gains_where_its_own_deeds_count() -> None:
     """The ratchet: in the next period the price is higher, and so is the true surplus."""
     clients = fp.population(8)
     prior = fp.Beliefs.exponential(cost=50, value=4000, cells=12)
-    posted = fp.post(clients, prior, bound=BOUND, budget=40, lottery=False)
+    posted = fp.post(clients, prior, bound=BOUND, budget=40)
     impact = posted.impact
     gains = []
     for n in range(8):
@@ -192,7 +192,7 @@ def test_who_acts_costlier_gains_where_its_own_deeds_count() -> None:
             acted[n] *= factor
             levels = posted.answer(cost=acted, value=clients.value).levels
             seen = Evidence.none(clients, prior).answers(posted, levels, error=0.05)
-            again = fp.post(clients, seen.beliefs(own=True), bound=BOUND, budget=40, lottery=False)
+            again = fp.post(clients, seen.beliefs(own=True), bound=BOUND, budget=40)
             # Two periods, as the type that it is: the level of the first was acted.
             total = 0.0
             for prices, q in (

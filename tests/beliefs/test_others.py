@@ -56,7 +56,7 @@ def test_without_evidence_the_tariffs_are_those_of_the_prior() -> None:
     clients = fp.population(4)
     prior = fp.Beliefs.exponential(cost=50, value=4000, cells=8)
     nothing = Evidence.none(clients, prior).post(bound=BOUND, budget=40)
-    wanted = fp.post(clients, prior, bound=BOUND, budget=40, lottery=False)
+    wanted = fp.post(clients, prior, bound=BOUND, budget=40)
     np.testing.assert_allclose(nothing.prices, wanted.prices, rtol=1e-6)
     liar = replace(clients, cost=clients.cost * 3)  # costs and values are not used
     again = Evidence.none(liar, prior).post(bound=BOUND, budget=40)

@@ -12,7 +12,6 @@ from scipy import stats
 import fedprice as fp
 from fedprice.beliefs import spending
 from fedprice.beliefs.spending import NormalSpend, Sums
-from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:
     from fedprice.beliefs.posted import Posted
@@ -30,16 +29,9 @@ def enumerated(posted: Posted) -> tuple[np.ndarray, np.ndarray]:
         value = (
             np.full_like(one.cost, posted.clients.value[n]) if posted.form == "menu" else one.value
         )
-        offers = [(posted.tariffs.of([n]), 1.0)]
-        if posted.lottery is not None and posted.lottery.client == n:
-            other = Tariffs.flat([posted.lottery.price], posted.clients.level_max[n])
-            chance = posted.lottery.probability
-            offers = [(offers[0][0], 1 - chance), (other, chance)]
-        outcomes: list[tuple[float, float]] = []
-        for offer, chance in offers:
-            levels = offer.best_levels(one.cost[None], value[None] * k, posted.cost_exponent)
-            outcomes += zip(offer.payments(levels)[0], chance * one.weight, strict=True)
-        parts.append(outcomes)
+        offer = posted.tariffs.of([n])
+        levels = offer.best_levels(one.cost[None], value[None] * k, posted.cost_exponent)
+        parts.append(list(zip(offer.payments(levels)[0], one.weight, strict=True)))
     rows = [(sum(x for x, _ in one), np.prod([w for _, w in one])) for one in product(*parts)]
     sums, chances = np.array(rows).T
     return sums, chances
@@ -97,13 +89,6 @@ def test_the_probability_over_the_budget_is_that_of_enumeration(form: str) -> No
     assert abs(posted.over_budget - 0.5) > 0.1
 
 
-def test_a_lottery_is_part_of_the_probability_over_the_budget() -> None:
-    posted = fp.post(fp.population(5), TWO_POINTS, bound=BOUND, budget=10, cost_exponent=1.5)
-    assert posted.lottery is not None
-    sums, chances = enumerated(posted)
-    assert posted.over_budget == pytest.approx(chances[sums > 10].sum(), abs=1e-9)
-
-
 @pytest.mark.parametrize("count", [1, 5, 40])
 @pytest.mark.parametrize("budget", [1.0, 10.0, 200.0])
 def test_a_risk_with_two_types_is_not_far_too_cautious(count: int, budget: float) -> None:
@@ -126,9 +111,8 @@ def test_a_risk_that_is_no_constraint_leaves_the_budget_as_it_is() -> None:
     assert posted.over_budget == 0
 
 
-def test_with_one_type_nobody_draws_between_two_neighbouring_prices() -> None:
+def test_with_one_type_the_spend_is_certain() -> None:
     """The spend was 200 ± 0.0002, and said to exceed the budget in half of all cases."""
     posted = fp.post(fp.population(), fp.Beliefs(cost=50, value=4000), bound=BOUND, budget=200)
-    assert posted.lottery is None
     assert posted.spend_std == 0
     assert posted.over_budget == 0

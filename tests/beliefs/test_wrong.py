@@ -29,12 +29,3 @@ def test_costs_that_were_guessed_too_low_lower_the_spend_and_raise_the_loss() ->
     assert low.expected_spend > posted.expected_spend > high.expected_spend
     assert low.expected_loss < posted.expected_loss < high.expected_loss
     assert low.over_budget > posted.over_budget > high.over_budget
-
-
-def test_a_lottery_is_counted_with_its_chance() -> None:
-    beliefs = fp.Beliefs(cost=[5, 500], value=[0, 0])
-    posted = fp.post(fp.population(3), beliefs, bound=BOUND, budget=8)
-    assert posted.lottery is not None
-    same = under(posted, beliefs)
-    for found, expected in zip(same.moments, posted.moments, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 import fedprice as fp
-from fedprice.beliefs.posted import Lottery
 from fedprice.tariff import Tariffs
 from tests.conftest import Run
 
@@ -262,25 +261,10 @@ def test_post_from_others_ignores_what_a_client_reports(run: Run, tmp_path: Path
 
 
 def test_posted_in_a_notebook() -> None:
-    posted = fp.post(TEN, fp.Beliefs.known(TEN), bound=BOUND, budget=20, lottery=False)
+    posted = fp.post(TEN, fp.Beliefs.known(TEN), bound=BOUND, budget=20)
     page = posted._repr_html_()
     assert page.startswith("<div><b>posted prices, 10 clients</b>")
     assert "Certificate: no lottery over prices" in page
-
-
-def test_the_table_says_what_a_client_draws_by_lot(run: Run, tmp_path: Path) -> None:
-    clients = table(tmp_path / "two.csv", "client_id,samples,grad_norm\na,10,3\nb,10,9\n")
-    types = table(tmp_path / "types.csv", "cost,value,probability\n2,0,0.9\n200,0,0.1\n")
-    command = ("post", clients, "--beliefs", types, *ALPHA, "--budget=3", "--exponent=1.5")
-    rows = pl.read_csv(run(*command, "--format", "csv")[1].encode())
-    drawn = rows.filter(pl.col("lottery_price").is_not_null())
-    assert drawn.height == 1
-    assert 0 < drawn["lottery_probability"].item() < 1
-    assert drawn["lottery_price"].item() > 0
-    assert "lottery  " in run(*command)[1]
-    assert "lottery  " not in run(*command, "--no-lottery")[1]
-    settled = pl.read_csv(run(*command, "--format", "csv", "--no-lottery")[1].encode())
-    assert "lottery_price" not in settled.columns
 
 
 def test_posting_in_turn_states_floors(run: Run, clients: Path, beliefs: Path) -> None:
@@ -322,14 +306,6 @@ def test_one_price_is_not_called_1_blocks() -> None:
     page = flat._repr_html_()
     assert "1 blocks" not in page
     assert "one price per unit of level: no block tariffs were found that do better" in page
-
-
-def test_a_lottery_between_prices_that_look_the_same_is_not_shown() -> None:
-    posted = fp.post(TEN, fp.Beliefs.exponential(cost=50, value=4000), bound=BOUND, budget=50)
-    same = Lottery(3, float(posted.prices[3]) * (1 + 1e-9), 0.5)
-    other = Lottery(3, float(posted.prices[3]) * 1.1, 0.5)
-    assert "lottery</td>" not in replace(posted, lottery=same)._repr_html_()
-    assert "with a probability of 50.0%, otherwise" in replace(posted, lottery=other)._repr_html_()
 
 
 def test_the_first_level_listed_of_a_tariff_is_a_millionth() -> None:

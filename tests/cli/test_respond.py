@@ -228,8 +228,6 @@ def test_what_a_table_of_offers_lacks_is_said(run: Run, tables: Path) -> None:
     price.drop("client_id").write_csv(tables / "nobody.csv")
     price.with_columns(price=pl.lit("much")).write_csv(tables / "much.csv")
     price.with_columns(level_max=pl.lit(7.0)).write_csv(tables / "high.csv")
-    lots = price.with_columns(lottery_price=pl.lit(3.0), lottery_probability=pl.lit(0.5))
-    lots.write_csv(tables / "lot.csv")
     price.head(0).write_csv(tables / "empty.csv")
     pl.concat([price, price]).write_csv(tables / "twice.csv")
     (tables / "odd.json").write_text("[1]")
@@ -255,7 +253,6 @@ def test_what_a_table_of_offers_lacks_is_said(run: Run, tables: Path) -> None:
         ("nobody.csv", ("--client", 3), "has no column 'client_id' in which to find '3'"),
         ("much.csv", ("--client", 3), "column 'price' must hold numbers; got 'much'"),
         ("high.csv", ("--client", 3), "a tariff ends at a level of at most 1; got 7"),
-        ("lot.csv", ("--client", 3), "'3' has a randomised price, and the file does not say which"),
         ("empty.csv", ("--client", 3), "empty.csv has no rows"),
         ("twice.csv", ("--client", 3), "twice.csv has 2 rows of client '3'"),
         ("odd.json", ("--client", 3), "odd.json holds no clients and summary"),

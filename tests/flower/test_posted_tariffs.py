@@ -83,9 +83,8 @@ def posted(
 def test_clients_answer_what_is_posted_by_beliefs(form: str) -> None:
     """And are paid by it; what they could have chosen besides comes back."""
     ledger = Ledger("sqlite://")
-    by: dict[str, Any] = {"lottery": False} if form == "price" else {}
     own = run(pricing(form=form), ledger)
-    told = posted(form=form, **by)
+    told = posted(form=form)
     expected = told.answer(cost=COST, value=VALUE)
     assert levels(own) == pytest.approx(expected.levels.tolist(), abs=1e-6)
     assert sum(c.payment for c in own.clients.values()) == pytest.approx(

@@ -43,7 +43,7 @@ def spends(posted: fp.Posted, runs: int, *, sequential: bool = False) -> np.ndar
             outcome = turns.answer(cost=cost, value=value)
             tariffs = Tariffs.flat(outcome.prices, CLIENTS.level_max)
         else:
-            tariffs = posted.drawn(rng)
+            tariffs = posted.tariffs
             outcome = posted.answers(posted.game(cost, value), tariffs)
         wants = value * outcome.game.impact
         simulate_market(task, outcome, ledger=ledger, run=f"{n}", tariffs=tariffs, seed=n, rounds=1)
@@ -83,7 +83,7 @@ def test_what_is_paid_is_what_was_promised(form: str, runs: int) -> None:
 
 @pytest.mark.slow
 def test_in_turn_the_budget_is_never_exceeded() -> None:
-    posted = fp.post(CLIENTS, BELIEFS, bound=BOUND, budget=BUDGET, lottery=False)
+    posted = fp.post(CLIENTS, BELIEFS, bound=BOUND, budget=BUDGET)
     paid = spends(posted, RUNS, sequential=True)
     # Of a run of which one round is played, money knows nothing smaller than a micro-unit.
     assert paid.max() <= BUDGET + ROUNDS / MICRO + 1e-5

@@ -21,7 +21,7 @@ from fedprice.pricing.display import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedprice.beliefs.posted import Lottery, Posted
+    from fedprice.beliefs.posted import Posted
 
 __all__ = ["NAMES", "floor_facts", "html_summary", "rich_summary"]
 
@@ -88,8 +88,6 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
         )
     if unused := _unused(posted):
         pairs.append(("not used", unused))
-    if posted.lottery is not None and (drawn := _lottery(posted, posted.lottery)):
-        pairs.append(("lottery", drawn))
     if posted.multiplier and posted.expected_loss:
         step = abs(posted.budget) / 100 or 1.0
         saved = percent(posted.multiplier * step / posted.expected_loss)
@@ -141,18 +139,6 @@ def floor_facts(posted: Posted) -> list[tuple[str, str]]:
         ("floors", f"{chance}; posted tariffs cannot promise them"),
         ("to meet them", help_),
     ]
-
-
-def _lottery(posted: Posted, lottery: Lottery) -> str:
-    """Return who draws between which prices; "" if both prices look the same."""
-    n, other, chance = lottery
-    name, one = posted.clients.ids[n], float(posted.prices[n])
-    if number(one) == number(other):
-        return ""
-    return (
-        f"client {name} gets {number(other)} with a probability of {chance:.1%}, otherwise "
-        f"{number(one)}"
-    )
 
 
 def _sections(posted: Posted) -> list[Section]:

@@ -91,7 +91,7 @@ class Evidence:
         heads, rounds
             In how many of how many rounds each client joined, shape (N,) or scalars.
         tariffs
-            The actual offers, if a lottery or an order made them differ from what was posted.
+            The actual offers, if an order made them differ from what was posted.
         """
         joined, all_ = self._columns("heads", heads), self._columns("rounds", rounds)
         if not ((joined >= 0) & (joined <= all_)).all():
@@ -281,7 +281,6 @@ class Evidence:
                 post(
                     self.clients, beliefs, bound=bound, budget=budget, form=form,
                     cost_exponent=cost_exponent, blocks=blocks, risk=risk,
-                    lottery=form != "price",
                 )
             )  # fmt: skip
         return joined(solved, self.beliefs())

@@ -150,7 +150,7 @@ class Hull(NamedTuple):
     corners
         Which of them are corners of the lower hull.
     posted
-        The posted price, or the two between which a lottery draws.
+        The posted price.
     here
         The expected payment and loss of what was posted.
     multiplier
@@ -195,9 +195,6 @@ def hull_of(posted: Posted, client: str) -> Hull:
     one = types[int(own[n])]
     curves = Curves(one, impact, impact, posted.clients.level_max[[n]], posted.cost_exponent)
     prices = [float(posted.prices[n])]
-    lottery = posted.lottery
-    if lottery is not None and lottery.client == n and number(lottery.price) != number(prices[0]):
-        prices.append(lottery.price)
     price, spend, loss = _curve(curves, prices)
     corners = lower_hull(spend, loss)
     multiplier = posted.multiplier

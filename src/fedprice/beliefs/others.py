@@ -83,7 +83,6 @@ def post_from_others(
                 form=form,
                 cost_exponent=cost_exponent,
                 blocks=blocks,
-                lottery=form != "price",
             )
         )
     return joined(solved, beliefs)

@@ -34,15 +34,7 @@ if TYPE_CHECKING:
     from fedprice.clients import Clients
     from fedprice.tariff import Tariffs
 
-__all__ = ["Information", "Lottery", "Posted"]
-
-
-class Lottery(NamedTuple):
-    """One client's lottery: with this probability, it gets another price than the posted one."""
-
-    client: int
-    price: float
-    probability: float
+__all__ = ["Information", "Posted"]
 
 
 class Information(NamedTuple):
@@ -97,8 +89,6 @@ class Posted:
         proven.
     planned
         The expected spend that was aimed at: the budget, or less where a risk was given.
-    lottery
-        The client whose price is drawn at random, if there is one.
     classes
         The price class of each client, from 0, shape (N,), if there are price classes.
     worst
@@ -119,7 +109,6 @@ class Posted:
     multiplier: float
     certificate: Certificate
     planned: float
-    lottery: Lottery | None = None
     classes: IntArray | None = None
     worst: tuple[float, float] | None = None
     separate: bool = False
@@ -160,7 +149,7 @@ class Posted:
         types, own = self.beliefs.groups(self.clients)
         spend = spending(
             self.tariffs, self.impact, types, own, self.cost_exponent, moments=self.moments,
-            lottery=self.lottery, value=self.clients.value if self.form == "menu" else None,
+            value=self.clients.value if self.form == "menu" else None,
         )  # fmt: skip
         return spend.above(self.budget)
 
@@ -173,15 +162,7 @@ class Posted:
             )
         return self.tariffs.prices[:, 0]
 
-    def drawn(self, rng: np.random.Generator) -> Tariffs:
-        """Return the tariffs with the lottery drawn."""
-        if self.lottery is None or rng.random() >= self.lottery.probability:
-            return self.tariffs
-        prices = self.tariffs.prices.copy()
-        prices[self.lottery.client] = self.lottery.price
-        return replace(self.tariffs, prices=prices)
-
-    def answer(self, *, cost: npt.ArrayLike, value: npt.ArrayLike, seed: int | None = 0) -> Outcome:
+    def answer(self, *, cost: npt.ArrayLike, value: npt.ArrayLike) -> Outcome:
         """Return the outcome when the clients have these types.
 
         Each chooses its best level on its tariff. The outcome's prices are payment per level; under
@@ -191,8 +172,6 @@ class Posted:
         ----------
         cost, value
             c and v, shape (N,) or scalars.
-        seed
-            Draws the lottery, if there is one.
 
         Examples
         --------
@@ -203,7 +182,7 @@ class Posted:
         >>> posted.answer(cost=[40, 55, 20], value=[0, 4000, 9000]).levels.round(3)
         array([0.076, 0.468, 0.263])
         """
-        return self.answers(self.game(cost, value), self.drawn(np.random.default_rng(seed)))
+        return self.answers(self.game(cost, value), self.tariffs)
 
     def game(self, cost: npt.ArrayLike, value: npt.ArrayLike) -> Game:
         """Return the game of clients with these types, shape (N,) or scalars."""
@@ -225,7 +204,7 @@ class Posted:
         found = Outcome.from_prices(game, prices, scheme=f"posted {self.form}", levels=levels)
         return replace(found, posts_prices=self.form == "price")
 
-    def as_scheme(self, name: str | None = None, seed: int = 0) -> Scheme:
+    def as_scheme(self, name: str | None = None) -> Scheme:
         """Return a scheme that offers these tariffs to any game with the same number of clients.
 
         Nothing in the game changes them, so that no report gains anything.
@@ -234,8 +213,6 @@ class Posted:
         ----------
         name
             The name of the scheme; "posted FORM" by default.
-        seed
-            Draws the lottery, if there is one.
 
         Examples
         --------
@@ -247,12 +224,10 @@ class Posted:
         >>> fp.manipulability(game, scheme=posted.as_scheme()).gain.max()
         np.float64(0.0)
         """
-        tariffs = self.drawn(np.random.default_rng(seed))
 
         def offered(game: Game) -> Outcome:
             # The budget holds in expectation only, and floors cannot be promised.
-            found = self.answers(game, tariffs)
-            return replace(found, status=Status.FEASIBLE)
+            return replace(self.answers(game, self.tariffs), status=Status.FEASIBLE)
 
         return Scheme(name or f"posted {self.form}", offered, posts_prices=self.form == "price")
 
@@ -294,22 +269,20 @@ class Posted:
         seed
             The seed of the draws.
         """
-        return self.compared(lambda _, rng: self.drawn(rng), draws, seed)
+        return self.compared(lambda _: self.tariffs, draws, seed)
 
-    def compared(
-        self, tariffs: Callable[[Game, np.random.Generator], Tariffs], draws: int, seed: int
-    ) -> Information:
+    def compared(self, tariffs: Callable[[Game], Tariffs], draws: int, seed: int) -> Information:
         """Return how tariffs compare with full information over populations that are drawn."""
         if not isinstance(draws, int) or draws < 2:
             raise InputError(f"`draws` must be a whole number, at least 2; got {draws!r}.")
-        rng, lots = np.random.default_rng(seed).spawn(2)  # so that no lottery changes the types
+        (rng,) = np.random.default_rng(seed).spawn(1)
         losses, spends = np.empty((draws, 2)), np.empty(draws)
         no_floor = np.zeros(())  # posted tariffs promise none
         for n in range(draws):
             cost, value = self.beliefs.draw(self.clients, rng)
             # A menu is made for values that are known.
             game = self.game(cost, self.clients.value if self.form == "menu" else value)
-            found = self.answers(game, tariffs(game, lots))
+            found = self.answers(game, tariffs(game))
             free = replace(game, clients=replace(game.clients, level_min=no_floor))
             losses[n] = found.expected_loss, solve(free).expected_loss
             spends[n] = found.spend
@@ -360,9 +333,7 @@ class Posted:
 
         After the clients' columns come `price` (or `level_1`, `price_1`, … for the blocks of a
         tariff), `price_class` if there are classes, the expected level and payment with its
-        standard deviation, and the probability of missing the floor. If a client's price is drawn
-        at random, its row has the other price and its probability, as `lottery_price` and
-        `lottery_probability`.
+        standard deviation, and the probability of missing the floor.
         """
         import polars as pl
 
@@ -374,11 +345,6 @@ class Posted:
             for block in range(ends.shape[1]):
                 columns.append(pl.Series(f"level_{block + 1}", ends[:, block]))
                 columns.append(pl.Series(f"price_{block + 1}", prices[:, block]))
-        if self.lottery is not None:
-            for name in ("price", "probability"):
-                column: list[float | None] = [None] * len(self.clients)
-                column[self.lottery.client] = getattr(self.lottery, name)
-                columns.append(pl.Series(f"lottery_{name}", column))
         if self.classes is not None:
             columns.append(pl.Series("price_class", self.classes + 1))
         return self.clients.to_frame().with_columns(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedprice.beliefs.classes import price_classes
 from fedprice.beliefs.families import MANY, Population
-from fedprice.beliefs.posted import Lottery, Posted
+from fedprice.beliefs.posted import Posted
 from fedprice.beliefs.prices import REFINEMENTS, WEAK, NoPriceError, Search
 from fedprice.beliefs.spending import SAME, spending
 from fedprice.errors import InputError, nearest, number_like, precision_error
@@ -19,8 +18,6 @@ from fedprice.pricing.outcome import Certificate
 from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Beliefs, Types
     from fedprice.beliefs.curves import Moments
@@ -48,7 +45,6 @@ def post(
     blocks: int | None = None,
     classes: int | None = None,
     risk: float | None = None,
-    lottery: bool = True,
     alpha_interval: tuple[float, float] | None = None,
 ) -> Posted:
     """Post to each client the tariff that minimises the expected loss under an expected budget.
@@ -79,9 +75,6 @@ def post(
     risk
         For "price": the probability with which the spend may exceed the budget; the expected spend
         is then below the budget.
-    lottery
-        For "price": whether a lottery may draw one client's price from two, which is the most that
-        the optimum needs. Without it, that client gets one price in between that costs the same.
     alpha_interval
         For "price": an interval that contains the bound's α. The prices then minimise the largest
         expected loss over it, and keep the largest expected spend within the budget.
@@ -114,12 +107,9 @@ def post(
         raise InputError(f"there is no form {form!r}. {nearest(str(form), FORMS)}")
     if form != "blocks" and blocks is not None:
         raise InputError(f"`blocks` requires form 'blocks'; got form {form!r}.")
-    if form != "price" and not (
-        classes is None and risk is None and lottery and alpha_interval is None
-    ):
+    if form != "price" and not (classes is None and risk is None and alpha_interval is None):
         raise InputError(
-            "`classes`, `risk`, `lottery` and `alpha_interval` require form 'price'; got form "
-            f"{form!r}."
+            f"`classes`, `risk` and `alpha_interval` require form 'price'; got form {form!r}."
         )
     if classes is not None:
         number = number_like("classes", classes)
@@ -135,19 +125,38 @@ def post(
         classes = int(number)
     if risk is not None and not 0 < number_like("risk", risk) < 0.5:
         raise InputError(f"`risk` must be above 0 and below 0.5; got {risk}.")
-    types, own = beliefs.groups(clients)
+    asked = _Asked(clients, beliefs, bound, budget, tau, *beliefs.groups(clients))
     # Numbers that are too far apart overflow; such results are rejected below.
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if form == "price":
-            posted = _prices(
-                clients, beliefs, bound, budget, tau, types, own,
-                classes=classes, risk=risk, lottery=lottery, alpha_interval=alpha_interval,
-            )  # fmt: skip
+            posted = _Prices(asked, classes, alpha_interval).post(risk)
         else:
-            number_of = None if form != "blocks" else 4 if blocks is None else blocks
-            posted = _tariffs(clients, beliefs, bound, budget, tau, types, own, form, number_of)
+            posted = _tariffs(asked, form, 4 if blocks is None and form == "blocks" else blocks)
         _check_precision(posted)
     return posted
+
+
+class _Asked(NamedTuple):
+    """Whom to price, what is believed of them, and the budget.
+
+    `group` says which of the sets of `types` is each client's, shape (N,).
+    """
+
+    clients: Clients
+    beliefs: Beliefs
+    bound: Bound
+    budget: float
+    tau: float
+    types: list[Types]
+    group: IntArray
+
+    def posted(self, form: str, tariffs: Tariffs, moments: Moments, **more: Any) -> Posted:
+        """Return what was posted, with the probability that each client misses its floor."""
+        return Posted(
+            clients=self.clients, beliefs=self.beliefs, bound=self.bound, budget=self.budget,
+            cost_exponent=self.tau, form=form, tariffs=tariffs, moments=moments,
+            missed=_missed(self, tariffs, values_known=form == "menu"), **more,
+        )  # fmt: skip
 
 
 def _check_precision(posted: Posted) -> None:
@@ -160,186 +169,193 @@ def _check_precision(posted: Posted) -> None:
         raise precision_error(f"form {posted.form!r}")
 
 
-def _tariffs(
-    clients: Clients,
-    beliefs: Beliefs,
-    bound: Bound,
-    budget: float,
-    tau: float,
-    types: list[Types],
-    own: IntArray,
-    form: str,
-    blocks: int | None,
-) -> Posted:
+def _tariffs(asked: _Asked, form: str, blocks: int | None) -> Posted:
     from fedprice.beliefs.block_tariffs import MARGIN, post_tariffs
     from fedprice.beliefs.menus import post_menus
 
-    impact, cap = bound.impact(clients), clients.level_max
+    clients, budget, tau = asked.clients, asked.budget, asked.tau
+    impact, cap = asked.bound.impact(clients), clients.level_max
     if form == "menu":
         if "value" in clients.unknown:
             raise InputError(
                 "a menu needs the clients' values, and only their costs may be unknown: add the "
                 "column 'value', or use form 'blocks' or 'tariff'."
             )
-        found = post_menus(impact, types, own, clients.value, tau, cap, budget, MARGIN)
+        best = post_menus(impact, asked.types, asked.group, clients.value, tau, cap, budget, MARGIN)
     else:
-        found = post_tariffs(impact, types, own, tau, cap, budget, blocks)
+        best = post_tariffs(impact, asked.types, asked.group, tau, cap, budget, blocks)
         if len(clients) <= MANY:
             # The search for blocks is not exhaustive: never post blocks that a single price beats.
-            flat = _prices(
-                clients, beliefs, bound, budget, tau, types, own,
-                classes=None, risk=None, lottery=False, alpha_interval=None,
-            )  # fmt: skip
-            loss = float(found.moments.loss.sum())
+            flat = _Prices(asked).post()
+            loss = float(best.moments.loss.sum())
             if flat.certificate.primal < loss and (flat.prices >= 0).all():
                 # What bounds the loss of prices does not bound that of blocks.
                 certificate = Certificate(flat.certificate.primal, -np.inf)
                 return replace(flat, form=form, certificate=certificate)
-    return Posted(
-        clients=clients,
-        beliefs=beliefs,
-        bound=bound,
-        budget=budget,
-        cost_exponent=tau,
-        form=form,
-        tariffs=found.tariffs,
-        moments=found.moments,
-        missed=_missed(
-            found.tariffs, clients, impact, types, own, tau, values_known=form == "menu"
-        ),
-        multiplier=found.multiplier,
-        certificate=Certificate(float(found.moments.loss.sum()), -np.inf),
+    return asked.posted(
+        form,
+        best.tariffs,
+        best.moments,
+        multiplier=best.multiplier,
+        certificate=Certificate(float(best.moments.loss.sum()), -np.inf),
         planned=budget,
     )
 
 
-class _Found(NamedTuple):
-    """Prices of clients and of rows, what they yield, the lottery and the multiplier."""
+class _Priced(NamedTuple):
+    """Prices of clients and of rows, what they yield, and the multiplier.
+
+    `rows` is None where rows share prices.
+    """
 
     price: FloatArray
     rows: FloatArray | None
-    brought: Moments
-    drawn: Lottery | None
+    moments: Moments
     multiplier: float
 
 
-def _prices(
-    clients: Clients,
-    beliefs: Beliefs,
-    bound: Bound,
-    budget: float,
-    tau: float,
-    types: list[Types],
-    own: IntArray,
-    *,
-    classes: int | None,
-    risk: float | None,
-    lottery: bool,
-    alpha_interval: tuple[float, float] | None,
-) -> Posted:
-    low, high = _ends_of_alpha(bound, alpha_interval)
-    impact = replace(bound, alpha=high).impact(clients)
-    low_impact = replace(bound, alpha=low).impact(clients)
-    population = Population.of(impact, low_impact, clients.level_max, types, own, tau)
-    if not population.members:
-        raise InputError("no client has an impact, so there is nothing to pay for.")
-    grouped = None
-    search = Search(population.family())
-    if classes is not None:
-        grouped = price_classes(population, search, budget, classes)
-        search = Search(population.family(grouped))
+class _Prices:
+    """The search for the best prices, their certificate, and the worst case over an interval of α.
 
-    def priced(planned: float, **options: int) -> _Found:
-        found = search.post(planned, **options)
-        rows, drawn = found.price, None
-        allowed = population.exact and grouped is None and lottery
-        if allowed and search.needs_lottery(found):
-            who = np.concatenate(population.members)[found.row]
-            drawn = Lottery(int(who), found.other, found.share)
-        else:  # also where a row stands for many clients
-            rows = search.settled(found)
-        if grouped is not None:
-            price = rows[population.class_of(grouped)] * (impact > 0)
-            return _Found(price, None, population.moments(price), None, found.multiplier)
-        price = population.prices(rows)
-        brought = population.moments(price, rows)
-        if drawn is not None:
-            brought = _with_lottery(brought, population, price, drawn)
-        return _Found(price, rows, brought, drawn, found.multiplier)
+    Everything is computed at the upper end of the interval, where clients that are paid cost most.
+    """
 
-    def spend(found: _Found) -> Sums | NormalSpend:
-        tariffs = Tariffs.flat(found.price, clients.level_max)
-        paid_at = np.where(found.price < 0, low_impact, impact)
-        return spending(
-            tariffs, paid_at, types, own, tau, moments=found.brought, lottery=found.drawn
+    def __init__(
+        self,
+        asked: _Asked,
+        classes: int | None = None,
+        alpha_interval: tuple[float, float] | None = None,
+    ) -> None:
+        clients, bound = asked.clients, asked.bound
+        low, high = _ends_of_alpha(bound, alpha_interval)
+        self.asked = asked
+        self.robust = alpha_interval is not None
+        self.impact = replace(bound, alpha=high).impact(clients)
+        self.low_impact = replace(bound, alpha=low).impact(clients)
+        self.population = self._population(self.impact, self.low_impact)
+        if not self.population.members:
+            raise InputError("no client has an impact, so there is nothing to pay for.")
+        self.search = Search(self.population.family())
+        self.classes = None
+        if classes is not None:
+            self.classes = price_classes(self.population, self.search, asked.budget, classes)
+            self.search = Search(self.population.family(self.classes))
+
+    def _population(self, impact: FloatArray, low_impact: FloatArray) -> Population:
+        asked = self.asked
+        cap = asked.clients.level_max
+        return Population.of(impact, low_impact, cap, asked.types, asked.group, asked.tau)
+
+    def post(self, risk: float | None = None) -> Posted:
+        """Return the best prices with their certificate and their worst case."""
+        priced, planned = self.best(risk)
+        certificate = self.certify(priced, planned)
+        if certificate.gap > WEAK and self.population.exact:  # between nodes no bound is that close
+            self.search.densify()
+            priced, planned = self.best(risk)
+            certificate = self.certify(priced, planned)
+        if not np.isfinite(priced.price).all():
+            raise precision_error("what to post")
+        moments, worst = self.worst_case(priced)
+        return self.asked.posted(
+            "price",
+            Tariffs.flat(priced.price, self.asked.clients.level_max),
+            moments,
+            multiplier=priced.multiplier,
+            certificate=certificate,
+            planned=planned,
+            classes=None if self.classes is None else self.population.class_of(self.classes),
+            worst=worst,
         )
 
-    def best() -> tuple[_Found, float]:
+    def at(self, spend: float, refinements: int = REFINEMENTS) -> _Priced:
+        """Return the best prices for an expected spend."""
+        found = self.search.post(spend, refinements)
+        rows = self.search.settled(found)
+        if self.classes is not None:
+            price = rows[self.population.class_of(self.classes)] * (self.impact > 0)
+            return _Priced(price, None, self.population.moments(price), found.multiplier)
+        price = self.population.prices(rows)
+        return _Priced(price, rows, self.population.moments(price, rows), found.multiplier)
+
+    def best(self, risk: float | None) -> tuple[_Priced, float]:
         """Return the best prices, and the expected spend that they were made for."""
-        planned = aim = budget
-        found = priced(aim)
+        planned = aim = self.asked.budget
+        priced = self.at(aim)
         if risk is not None:
-            # Clients that have to be paid cannot cost less than 0.
-            positive = bool(search.family.indifferent.all())
             for turns in (1, REFINEMENTS):  # finer grids may move the quantile a little
-                at = partial(priced, refinements=turns)
-                found, aim = _risked(at, spend, budget, risk, aim, positive=positive)
+                priced, aim = self._risked(risk, aim, turns)
             planned = aim
-        if found.multiplier and not population.exact:
+        if priced.multiplier and not self.population.exact:
             for _ in range(CORRECTIONS):  # interpolated clients do not meet the budget exactly
-                aim += planned - float(found.brought.spend.sum())
-                found = priced(aim, refinements=1)
-        return found, planned
+                aim += planned - float(priced.moments.spend.sum())
+                priced = self.at(aim, 1)
+        return priced, planned
 
-    def certificate() -> Certificate:
-        primal = float(found.brought.loss.sum())
-        return Certificate(primal, search.certified(found.multiplier, planned, primal))
+    def _risked(self, risk: float, aim: float, refinements: int) -> tuple[_Priced, float]:
+        """Return the prices with the largest expected spend that keep the risk, and that spend.
 
-    found, planned = best()
-    certified = certificate()
-    if certified.gap > WEAK and population.exact:  # between nodes no bound is that close
-        search.densify()
-        found, planned = best()
-        certified = certificate()
-    price, rows, brought, drawn, multiplier = found
-    primal, worst = certified.primal, None
-    if alpha_interval is not None:
-        worst = primal - float(impact.sum()), float(brought.spend.sum())
-        impact = bound.impact(clients)
-        population = Population.of(impact, impact, clients.level_max, types, own, tau)
-        brought = population.moments(price, rows)
-        if drawn is not None:
-            brought = _with_lottery(brought, population, price, drawn)
-    if not np.isfinite(price).all():
-        raise precision_error("what to post")
-    tariffs = Tariffs.flat(price, clients.level_max)
-    return Posted(
-        clients=clients,
-        beliefs=beliefs,
-        bound=bound,
-        budget=budget,
-        cost_exponent=tau,
-        form="price",
-        tariffs=tariffs,
-        moments=brought,
-        missed=_missed(tariffs, clients, impact, types, own, tau),
-        multiplier=multiplier,
-        certificate=certified,
-        planned=planned,
-        lottery=drawn,
-        classes=None if grouped is None else population.class_of(grouped),
-        worst=worst,
-    )
+        That is where the quantile of the spend equals the budget, unless the quantile jumps there,
+        as it may with few types; never more than the budget. The search starts at `aim`.
+        """
+        budget = self.asked.budget
+        # Clients that have to be paid cannot cost less than 0.
+        positive = bool(self.search.family.indifferent.all())
+        low, high, best = -np.inf, np.inf, None
+        for _ in range(RISK_STEPS):
+            priced = self.at(aim, refinements)
+            quantile = self._spending(priced).quantile(risk)
+            left = budget - quantile
+            if left >= -SAME * abs(budget):
+                low, best = aim, priced
+                if aim == budget or left <= CLOSE * abs(quantile - aim):
+                    break
+            else:
+                high = aim
+            aim = min(aim + left, budget)  # the quantile moves about as much as the expected spend
+            if not low < aim < high:
+                aim = (low + high) / 2 if np.isfinite(low) else high - 2 * abs(left)
+            if positive:
+                aim = max(aim, high / 4)
+        if best is None:
+            raise NoPriceError(
+                f"no posted prices were found that exceed a budget of {budget:g} with a "
+                f"probability of {risk:g} at most. Raise the budget or the risk."
+            )
+        return best, low
+
+    def _spending(self, priced: _Priced) -> Sums | NormalSpend:
+        """Return the distribution of what prices cost: fees are lowest where impacts are."""
+        asked = self.asked
+        tariffs = Tariffs.flat(priced.price, asked.clients.level_max)
+        paid_at = np.where(priced.price < 0, self.low_impact, self.impact)
+        return spending(
+            tariffs, paid_at, asked.types, asked.group, asked.tau, moments=priced.moments
+        )
+
+    def certify(self, priced: _Priced, planned: float) -> Certificate:
+        """Return the certificate of prices that were made for an expected spend."""
+        primal = float(priced.moments.loss.sum())
+        return Certificate(primal, self.search.certified(priced.multiplier, planned, primal))
+
+    def worst_case(self, priced: _Priced) -> tuple[Moments, tuple[float, float] | None]:
+        """Return what prices yield at the bound's α, and the largest loss and spend over all α."""
+        moments = priced.moments
+        if not self.robust:
+            return moments, None
+        worst = float(moments.loss.sum()) - float(self.impact.sum()), float(moments.spend.sum())
+        impact = self.asked.bound.impact(self.asked.clients)
+        return self._population(impact, impact).moments(priced.price, priced.rows), worst
 
 
-def _ends_of_alpha(bound: Bound, given: tuple[float, float] | None) -> tuple[float, float]:
-    """Return the interval of α that prices must hold for: just the bound's if none is given."""
-    if given is None:
+def _ends_of_alpha(bound: Bound, interval: tuple[float, float] | None) -> tuple[float, float]:
+    """Return the interval of α that prices must hold for: just the bound's α by default."""
+    if interval is None:
         return bound.alpha, bound.alpha
     try:
-        low, high = (number_like("alpha_interval", end) for end in given)
+        low, high = (number_like("alpha_interval", end) for end in interval)
     except (TypeError, ValueError):
-        raise InputError(f"`alpha_interval` must be (low, high); got {given!r}.") from None
+        raise InputError(f"`alpha_interval` must be (low, high); got {interval!r}.") from None
     if not 0 < low <= bound.alpha <= high < np.inf:
         raise InputError(
             f"`alpha_interval` must be (low, high), above 0, and hold the bound's "
@@ -348,93 +364,21 @@ def _ends_of_alpha(bound: Bound, given: tuple[float, float] | None) -> tuple[flo
     return low, high
 
 
-def _risked(
-    priced: Callable[[float], _Found],
-    spend: Callable[[_Found], Sums | NormalSpend],
-    budget: float,
-    risk: float,
-    aim: float,
-    *,
-    positive: bool,
-) -> tuple[_Found, float]:
-    """Return the prices with the largest expected spend that keep the risk, and that spend.
-
-    That is where the quantile of the spend equals the budget, unless the quantile jumps there, as
-    it may with few types; never more than the budget.
-
-    Parameters
-    ----------
-    priced, spend
-        The best prices for an expected spend, and the distribution of what they cost.
-    budget, risk
-        The budget, and the largest probability with which it may be exceeded.
-    aim
-        The expected spend to start from.
-    positive
-        Whether only expected spends above 0 are possible.
-    """
-    low, high, best = -np.inf, np.inf, None
-    for _ in range(RISK_STEPS):
-        found = priced(aim)
-        quantile = spend(found).quantile(risk)
-        left = budget - quantile
-        if left >= -SAME * abs(budget):
-            low, best = aim, found
-            if aim == budget or left <= CLOSE * abs(quantile - aim):
-                break
-        else:
-            high = aim
-        aim = min(aim + left, budget)  # the quantile moves about as much as the expected spend
-        if not low < aim < high:
-            aim = (low + high) / 2 if np.isfinite(low) else high - 2 * abs(left)
-        if positive:
-            aim = max(aim, high / 4)
-    if best is None:
-        raise NoPriceError(
-            f"no posted prices were found that exceed a budget of {budget:g} with a probability "
-            f"of {risk:g} at most. Raise the budget or the risk."
-        )
-    return best, low
-
-
-def _with_lottery(
-    brought: Moments, population: Population, price: FloatArray, drawn: Lottery
-) -> Moments:
-    """Return what is expected before the lottery is drawn."""
-    other = price.copy()
-    other[drawn.client] = drawn.price
-    n, p = drawn.client, drawn.probability
-    here, there = brought, population.moments(other)
-    mixed = type(brought)(*(x.copy() for x in brought))
-    for field in ("loss", "spend", "level", "variance"):
-        a, b = (float(getattr(x, field)[n]) for x in (here, there))
-        getattr(mixed, field)[n] = (1 - p) * a + p * b
-    mixed.variance[n] += p * (1 - p) * float(there.spend[n] - here.spend[n]) ** 2
-    return mixed
-
-
-def _missed(
-    tariffs: Tariffs,
-    clients: Clients,
-    impact: FloatArray,
-    types: list[Types],
-    own: IntArray,
-    tau: float,
-    *,
-    values_known: bool = False,
-) -> FloatArray:
+def _missed(asked: _Asked, tariffs: Tariffs, *, values_known: bool) -> FloatArray:
     """Return the probability that each client answers a tariff below its floor, shape (N,)."""
+    clients, tau = asked.clients, asked.tau
+    impact = asked.bound.impact(clients)
     floor = clients.level_min * (1 - 1e-12)
     missed = np.zeros(floor.size)
-    for n, one in enumerate(types):
-        who = np.flatnonzero((own == n) & (floor > 0))
-        parts = min(who.size, 1 + (who.size * one.cost.size >> 16))
-        for some in np.array_split(who, parts) if parts else ():
-            value = clients.value[some, None] if values_known else one.value
-            wants, least = value * impact[some, None], floor[some, None]
+    for number, types in enumerate(asked.types):
+        floored = np.flatnonzero((asked.group == number) & (floor > 0))
+        parts = min(floored.size, 1 + (floored.size * types.cost.size >> 16))
+        for rows in np.array_split(floored, parts) if parts else ():
+            value = clients.value[rows, None] if values_known else types.value
+            wants, least = value * impact[rows, None], floor[rows, None]
             if tariffs.ends.shape[1] == 1:  # comparing prices is faster than levels
-                below = price_at(least, one.cost, wants, tau) > tariffs.prices[some]
+                below = price_at(least, types.cost, wants, tau) > tariffs.prices[rows]
             else:
-                below = tariffs.of(some).best_levels(one.cost[None], wants, tau) < least
-            missed[some] = below @ one.weight
+                below = tariffs.of(rows).best_levels(types.cost[None], wants, tau) < least
+            missed[rows] = below @ types.weight
     return missed

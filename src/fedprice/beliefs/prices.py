@@ -187,34 +187,19 @@ class Search:
         return RowPrices(price, found.row, other, found.share, found.multiplier)
 
     def settled(self, found: RowPrices) -> FloatArray:
-        """Return the prices with one in between, which costs as much, instead of the lottery."""
-        price, row = found.price.copy(), found.row
-        if row >= 0:
-            price[row] = self._settled(found)[0]
-        return price
-
-    def needs_lottery(self, found: RowPrices) -> bool:
-        """Return whether the lottery has a smaller loss than one price that costs as much.
-
-        Where a curve is convex it does not, and merely connects two neighbours of the grid.
-        """
-        if found.row < 0:
-            return False
-        _, alone, drawn = self._settled(found)
-        return alone > drawn * (1 + HAIR)
-
-    def _settled(self, found: RowPrices) -> tuple[float, float, float]:
-        """Return the price instead of the lottery, its loss, and that of the lottery."""
-        row, share = found.row, found.share
-        low, high = float(found.price[row]), found.other
-        spend, loss = self.family.row_at(row, np.array([low, high]))
-        aim, drawn = (float((1 - share) * x[0] + share * x[1]) for x in (spend, loss))
+        """Return the prices with one in between that costs as much as the lottery over two."""
+        price, row, share = found.price.copy(), found.row, found.share
+        if row < 0:
+            return price
+        low, high = float(price[row]), found.other
+        spend = self.family.row_at(row, np.array([low, high]))[0]
+        aim = float((1 - share) * spend[0] + share * spend[1])
         for _ in range(HALVINGS):
             middle = (low + high) / 2
             paid = self.family.row_at(row, np.array([middle]))[0][0]
             low, high = (middle, high) if paid <= aim else (low, middle)
-        alone = float(self.family.row_at(row, np.array([low]))[1][0])
-        return low, alone, drawn
+        price[row] = low
+        return price
 
     def certified(self, multiplier: float, budget: float, loss: float) -> float:
         """Return the best certificate that was found for prices with a given loss.

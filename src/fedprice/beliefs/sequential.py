@@ -166,7 +166,7 @@ class Sequential:
 
     def information(self, draws: int = 200, seed: int = 0) -> Information:
         """Return how this compares with full information (see `Posted.value_of_information`)."""
-        return self.posted.compared(lambda game, _: self._tariffs(game), draws, seed)
+        return self.posted.compared(self._tariffs, draws, seed)
 
     @cached_property
     def _estimate(self) -> Information:

@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy import fft, special
 
-from fedprice.tariff import Tariffs
-
 if TYPE_CHECKING:
     from fedprice.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Types
     from fedprice.beliefs.curves import Moments
-    from fedprice.beliefs.posted import Lottery
+    from fedprice.tariff import Tariffs
 
 __all__ = ["SAME", "NormalSpend", "Sums", "spending"]
 
@@ -122,7 +120,6 @@ def spending(
     cost_exponent: float,
     *,
     moments: Moments,
-    lottery: Lottery | None = None,
     value: FloatArray | None = None,
 ) -> Sums | NormalSpend:
     """Return how the spend on all clients is distributed.
@@ -137,8 +134,6 @@ def spending(
         τ.
     moments
         What is expected, from which the normal distribution follows.
-    lottery
-        The client whose price is drawn at random, if there is one.
     value
         The clients' values where they are known, shape (N,); else those of their types.
     """
@@ -146,22 +141,11 @@ def spending(
     if len(tariffs) > MOST_CLIENTS or int(sizes[own].sum()) * tariffs.ends.shape[1] > MOST:
         return NormalSpend(float(moments.spend.sum()), float(np.sqrt(moments.variance.sum())))
 
-    def paid(offer: Tariffs, n: int) -> FloatArray:
-        one = types[own[n]]
-        values = one.value if value is None else np.full_like(one.cost, value[n])
-        wants = values[None] * impact[n]
-        levels = offer.best_levels(one.cost[None], wants, cost_exponent)
-        payment: FloatArray = offer.payments(levels)[0]
-        return payment
-
     payments = []
     for n in np.flatnonzero(impact > 0).tolist():
-        offer, weight = tariffs.of([n]), types[own[n]].weight
-        payment = paid(offer, n)
-        if lottery is not None and n == lottery.client:
-            other = paid(Tariffs.flat([lottery.price], offer.ends[:, -1]), n)
-            payment = np.concatenate([payment, other])
-            chance = lottery.probability
-            weight = np.concatenate([(1 - chance) * weight, chance * weight])
-        payments.append((payment, weight))
+        cost, believed, weight = types[own[n]]
+        values = believed if value is None else np.full_like(cost, value[n])
+        offer = tariffs.of([n])
+        levels = offer.best_levels(cost[None], values[None] * impact[n], cost_exponent)
+        payments.append((offer.payments(levels)[0], weight))
     return Sums.of(payments)

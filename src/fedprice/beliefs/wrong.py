@@ -11,10 +11,8 @@ from fedprice.beliefs.curves import Moments
 from fedprice.beliefs.expectations import expected
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
-    from fedprice.beliefs.beliefs import Beliefs, Types
+    from fedprice.beliefs.beliefs import Beliefs
     from fedprice.beliefs.posted import Posted
-    from fedprice.tariff import Tariffs
 
 __all__ = ["under"]
 
@@ -32,39 +30,14 @@ def under(posted: Posted, beliefs: Beliefs) -> Posted:
     >>> round(posted.expected_spend, 6), round(twice.expected_spend, 2)
     (20.0, 13.47)
     """
-    types, own = beliefs.groups(posted.clients)
-    moments = _moments(posted, posted.tariffs, types, own)
-    if posted.lottery is not None:
-        row, price, chance = posted.lottery
-        prices = posted.tariffs.prices.copy()
-        prices[row] = price
-        drawn = _moments(posted, replace(posted.tariffs, prices=prices), types, own)
-        moments = _mixed(moments, drawn, chance)
-    return replace(posted, beliefs=beliefs, moments=moments)
-
-
-def _moments(posted: Posted, tariffs: Tariffs, types: list[Types], own: IntArray) -> Moments:
-    """Return what tariffs yield over the types of each client."""
-    found = np.empty((4, own.size))
+    types, group = beliefs.groups(posted.clients)
+    moments = np.empty((4, group.size))
     for number, one in enumerate(types):
-        who = np.flatnonzero(own == number)
+        who = np.flatnonzero(group == number)
         cost, value, weight = (np.broadcast_to(x, (who.size, x.size)) for x in one)
         if posted.form == "menu":  # made for values that are known
             value = np.broadcast_to(posted.clients.value[who, None], cost.shape)
-        found[:, who] = expected(
-            tariffs.of(who), posted.impact[who], cost, value, weight, posted.cost_exponent
+        moments[:, who] = expected(
+            posted.tariffs.of(who), posted.impact[who], cost, value, weight, posted.cost_exponent
         )
-    return Moments(*found)
-
-
-def _mixed(first: Moments, second: Moments, chance: float) -> Moments:
-    """Return what a lottery yields that draws the second with this chance."""
-
-    def mean(one: FloatArray, other: FloatArray) -> FloatArray:
-        return (1 - chance) * one + chance * other
-
-    spend = mean(first.spend, second.spend)
-    squares = mean(first.variance + first.spend**2, second.variance + second.spend**2)
-    return Moments(
-        mean(first.loss, second.loss), spend, squares - spend**2, mean(first.level, second.level)
-    )
+    return replace(posted, beliefs=beliefs, moments=Moments(*moments))

@@ -81,10 +81,6 @@ def post(
             "--sequential", help="Post to one client after another; never exceeds the budget."
         ),
     ] = False,
-    no_lottery: Annotated[
-        bool,
-        typer.Option("--no-lottery", help="Never randomise a price."),
-    ] = False,
     cost: MeanCost = None,
     value: MeanValue = None,
     budget: options.Budget = 200.0,
@@ -119,7 +115,7 @@ def post(
     """
     how: dict[str, Any] = {
         "blocks": blocks, "classes": classes, "risk": risk, "sequential": sequential,
-        "no_lottery": no_lottery, "robust": robust, "information": information,
+        "robust": robust, "information": information,
     }  # fmt: skip
     check_post(form, **how, others=beliefs == OTHERS)
     if robust and calibration is None:
@@ -182,7 +178,7 @@ def _own_name(form: Form, how: dict[str, Any]) -> str:
         return "nonlinear tariff" if form is Form.TARIFF else "menu, values known"
     if how["sequential"]:
         return "price per client, sequential"
-    plain = how["risk"] is None and not how["robust"] and not how["no_lottery"]
+    plain = how["risk"] is None and not how["robust"]
     if plain and how["classes"] in (None, 1):
         return "one price per client" if how["classes"] is None else "one price for all"
     return "as posted"

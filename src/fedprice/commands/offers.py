@@ -42,11 +42,6 @@ def read_offered(path: Path, client: str | None) -> tuple[str, Tariffs | Contrac
     rows, form = _rows(path)
     own = _row(rows, client, path)
     name = str(own.get("client_id", client or ""))
-    if _is_there(own.get("lottery_price")):
-        raise InputError(
-            f"{path}: {name!r} has a randomised price, and the file does not say which price was "
-            "drawn; give --price instead of --offer."
-        )
     if _is_there(own.get("price")):
         most = own.get("level_max")
         cap = _number(own, "level_max", path) if _is_there(most) else 1.0

@@ -110,7 +110,6 @@ def check_post(
     classes: int | None,
     risk: float | None,
     sequential: bool,
-    no_lottery: bool,
     robust: bool,
     information: bool,
     others: bool,
@@ -122,7 +121,6 @@ def check_post(
         "--classes": classes is not None,
         "--risk": risk is not None,
         "--sequential": sequential,
-        "--no-lottery": no_lottery,
         "--robust": robust,
     }
     for name, is_given in given.items():
@@ -132,7 +130,7 @@ def check_post(
     for name, is_given in refused.items():
         if is_given and others:
             raise InputError(f"--beliefs others cannot be combined with {name}.")
-    for name in ("--risk", "--classes", "--robust", "--no-lottery"):
+    for name in ("--risk", "--classes", "--robust"):
         if sequential and given[name]:
             raise InputError(f"--sequential cannot be combined with {name}.")
     if classes is not None and robust:
@@ -177,7 +175,6 @@ def post(
     classes: int | None = None,
     risk: float | None = None,
     sequential: bool = False,
-    no_lottery: bool = False,
     information: bool = False,
     calibration: Calibration | None = None,
     robust: bool = False,
@@ -197,8 +194,7 @@ def post(
     if form == "blocks":
         how = {"blocks": blocks}
     elif form == "price" and believed is not None:
-        lottery = not (no_lottery or sequential)
-        how = {"classes": classes, "risk": risk, "lottery": lottery, "alpha_interval": interval}
+        how = {"classes": classes, "risk": risk, "alpha_interval": interval}
     posted = post_form(
         clients, believed, form, bound=bound, budget=budget, cost_exponent=exponent, **how
     )

@@ -348,6 +348,6 @@ def price_robust(
 
     posted = post_tariffs(
         game.clients, Beliefs.known(game.clients), bound=game.bound, budget=game.budget,
-        alpha_interval=calibration.interval, cost_exponent=game.cost_exponent, lottery=False,
+        alpha_interval=calibration.interval, cost_exponent=game.cost_exponent,
     )  # fmt: skip
     return RobustAnswer(posted, game, calibration, assumptions)

@@ -39,8 +39,7 @@ class PostedTariffs:
     Nothing that a client says changes its own tariff, apart from its samples and norm: its class,
     and for menus its value, are what the server knows about it, not what it declares. In each
     period, clients are expected to earn the period's share of the budget; the treasury must hold
-    the most that they could choose, and gets back what they do not choose. There is no
-    lottery over prices, so that a repeated run makes the same offers.
+    the most that they could choose, and gets back what they do not choose.
 
     Parameters
     ----------
@@ -174,8 +173,7 @@ class PostedTariffs:
             posted = seen.post(**how)
         else:
             beliefs = self.beliefs if seen is None else seen.beliefs(own=self.learn == "own")
-            # Other forms have no lottery.
-            posted = post(clients, beliefs, **how, lottery=self.form != "price")
+            posted = post(clients, beliefs, **how)
         least = one_round(period.run_rounds)
         floors = [max(level_units(float(q)), least) for q in clients.level_min]
         tariffs = whole_tariffs(posted.tariffs, share)

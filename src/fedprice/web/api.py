@@ -251,7 +251,7 @@ def _lies(asked: LiesQuestion) -> str:
 
 def _post(asked: PostQuestion) -> str:
     how: dict[str, Any] = asked.model_dump(
-        include={"blocks", "classes", "risk", "sequential", "no_lottery", "information"}
+        include={"blocks", "classes", "risk", "sequential", "information"}
     )
     check_post(asked.form, **how, robust=False, others=asked.beliefs == OTHERS)
     believed = _beliefs(asked)

@@ -129,7 +129,6 @@ class PostQuestion(GameQuestion):
     classes: int | None = Field(None, ge=1)
     risk: float | None = None
     sequential: bool = False
-    no_lottery: bool = False
     cost: float | None = None
     value: float | None = None
     information: bool = False
