@@ -16,7 +16,7 @@ PYENV := PYENV_VERSION=$(patsubst python%,%,$(PYTHON))
 VERSION := $(or $(shell $(PYENV) $(PYTHON) -c $(MINOR) 2>/dev/null),none)
 endif
 
-.PHONY: demo test test-all test-floors bench-apps bench-availability bench-beliefs bench-flower bench-impact bench-incentives bench-intervals bench-learning bench-market bench-own-models bench-participation bench-pricing bench-rivals bench-stability bench-web clean docs locks release
+.PHONY: demo test test-all test-floors bench-apps bench-availability bench-beliefs bench-flower bench-impact bench-incentives bench-intervals bench-learning bench-market bench-own-models bench-participation bench-pricing bench-rivals bench-stability bench-web clean docs locks release verify.pyz
 
 demo: $(VENV)/.compiled-all  ## the paper's Setup 1 in a minute: prices, training, a screen and a report
 	@$(BIN)/fedprice study setup1 --quick --out build/demo
@@ -96,14 +96,20 @@ docs: $(VENV)/.installed-docs  ## build the site and execute its tutorials: buil
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/sphinx-build --fail-on-warning --keep-going -b html -d build/doctrees docs build/site
 	@echo "open build/site/index.html"
 
+verify.pyz: $(VENV)/.installed-test  ## the verifier as one file, for auditors: build/verify.pyz
+	mkdir -p build
+	$(BIN)/python -m tests.packed build/verify.pyz
+
 release: $(VENV)/.installed-release  ## build the wheel, check it, and try it in a fresh environment
 	rm -rf dist build/release
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 	$(PYENV) $(PYTHON) -m venv build/release
 	build/release/bin/python -m pip --disable-pip-version-check --quiet install --constraint constraints.txt "$$(ls dist/*.whl)[plot]"
+	$(BIN)/python -m tests.packed build/verify.pyz
+	build/release/bin/python -I build/verify.pyz --help >/dev/null
 	cd build/release && bin/fedprice data example -o clients.csv && bin/fedprice price clients.csv --alpha 3.3 --plot price.png && bin/fedprice flower new app
-	@echo "to publish: $(BIN)/twine upload dist/*"
+	@echo "to publish: $(BIN)/twine upload dist/*; for auditors: build/verify.pyz"
 
 # One stamp per extra: `make` installs again only when the requirements or the interpreter change.
 # What is locked is installed by its hashes: pip takes none for the package itself, which comes after.

@@ -17,6 +17,7 @@ from fedprice.verify import (
     head_text,
     secret_hash,
 )
+from fedprice.verify.rounds import check_signature_of, check_updates
 from trials.honest import (
     KNOWN,
     MICRO,
@@ -201,9 +202,9 @@ class Forger:
                     if client not in heads:
                         raise VerificationError("tails")
                     if part == "joined":
-                        books._check_updates(run, name, number, {client: own})
+                        check_updates(books, run, name, number, {client: own})
                     elif own[1]:
-                        books._check_signature_of(run, name, number, client, own[1], own[3])
+                        check_signature_of(books, run, name, number, client, own[1], own[3])
                 except (VerificationError, *ODD):
                     del content[part][client]
         sent = {*content["joined"], *content["refused"]}

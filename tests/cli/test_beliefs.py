@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-import fedprice.verify
 from tests.cli.test_own import TASK, calibration
 from tests.conftest import Run
+from tests.packed import verifier
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-app"
 COSTS = "client_id,class,cost,value\nc,x,3,150\na,y,4,900\nb,x,5,100\n"
@@ -34,7 +34,7 @@ def verified(run: Run, ledger: str) -> str:
     """What the verifier, a program of its own, says of a ledger."""
     run("ledger", "export", "-o", "export.jsonl", "--ledger", ledger, "--force")
     done = subprocess.run(
-        [sys.executable, fedprice.verify.__file__, "export.jsonl"],
+        [sys.executable, str(verifier()), "export.jsonl"],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr

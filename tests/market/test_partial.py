@@ -13,7 +13,6 @@ import pytest
 from fedprice.market.chain import Entry
 from fedprice.market.export import shown_to
 from fedprice.verify import (
-    HIDDEN,
     Books,
     UncheckedError,
     VerificationError,
@@ -21,6 +20,7 @@ from fedprice.verify import (
     check_entries,
     describe,
 )
+from fedprice.verify.export import HIDDEN
 from trials.forger import ODD, Forger, InapplicableError
 from trials.honest import KNOWN, Entries, Market, Message, hash_of, honest_market
 from trials.lies import OPERATORS

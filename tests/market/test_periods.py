@@ -16,14 +16,21 @@ from fedprice.market.canonical import canonical_bytes
 from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.money import LEVEL_ONE, micro_units
-from fedprice.market.periods import Periods, measured_norms, next_period, period_number, run_of
+from fedprice.market.periods import Periods, measured_norms
 from fedprice.market.simulation import simulate_market
 from fedprice.market.tariffs import Tariff
 from fedprice.market.updates import SLACK, norm_cap
 from fedprice.rounds import History, Momentum, Plain, ServerStep
 from fedprice.rounds.loop import Round, Rounds
 from fedprice.rows import CHUNK
-from fedprice.verify import VerificationError, check_entries, check_export
+from fedprice.verify import (
+    VerificationError,
+    check_entries,
+    check_export,
+    next_period,
+    period_number,
+    run_of,
+)
 from trials.markets import NAMES, ROUNDS, at_price, small_outcome, small_task
 from trials.resigned import Entries, resigned
 
@@ -247,7 +254,7 @@ def test_forged_links_are_found(chained: Ledger, tmp_path: Path) -> None:
     for change, reason in (
         ({"follows": ""}, "follows must be 'run'; found ''"),
         ({"follows": "run#2"}, "follows must be 'run'; found 'run#2'"),
-        ({"follows": None}, "follows must be 'run'"),
+        ({"follows": None}, "conditions: `follows` must be 1 to 200 printable"),
         ({"run": "run#3"}, "run must be 'run#2'; found 'run#3'"),
         ({"model": "0" * 64}, "model must be"),
         ({"run_rounds": 13}, "rounds of the whole run must be 12; found 13"),

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import fedprice.verify
 from fedprice.errors import FedpriceError
 from fedprice.market.ledger import Delivered, Ledger, Refused
 from fedprice.market.messages import Signed, SigningKey
@@ -34,13 +33,16 @@ from fedprice.verify import (
     check_export,
     check_signed,
     entry_digest,
+    kept,
+    lines,
     read_receipts,
+    rounds,
     secret_hash,
 )
+from tests.packed import verifier
 from trials.honest import Market, hash_of, honest_market, key_for, text_of
 from trials.markets import at_price
 
-PROGRAM = Path(fedprice.verify.__file__)
 MIB = 1 << 20
 
 
@@ -94,7 +96,7 @@ def verify(
 ) -> tuple[int, list[str], int]:
     """Run the program; return its exit code, what it said, and its peak memory in bytes."""
     reading, writing = os.pipe()
-    own = [str(writing), str(PROGRAM), str(path), *options]
+    own = [str(writing), str(verifier()), str(path), *options]
     child = subprocess.Popen(
         [sys.executable, *flags.split(), "-c", MEASURED, *own],
         pass_fds=[writing],
@@ -222,7 +224,7 @@ def test_control_characters_in_units_are_refused(unit: str, tmp_path: Path) -> N
     path.write_text(canonical(entry) + "\n", "utf-8")
     code, said, _ = verify(path)
     assert (code, len(said)) == (4, 1), said
-    assert "its unit is not 1 to 12 capital letters and digits" in said[0]
+    assert "`unit` must be 1 to 12 capital letters and digits" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -274,7 +276,7 @@ def line_of(parts: str) -> bytes:
     return f'{{"content":{content},{rest}}}\n'.encode()
 
 
-FEW = fedprice.verify.MOST_VALUES - 20
+FEW = lines.MOST_VALUES - 20
 HEAVY = {
     "pairs in pairs": lambda: ",".join(["[[0,0],[0,0]]"] * (FEW // 7)),
     "lists": lambda: ",".join(["[0]"] * (FEW // 2)),
@@ -320,7 +322,7 @@ def test_an_endless_pipe_without_lines_is_left() -> None:
 
 
 def test_an_endless_pipe_of_good_entries_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fedprice.verify, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(lines, "MOST_ENTRIES", 100)
     reading, writing = os.pipe()
 
     def pour() -> None:
@@ -476,7 +478,7 @@ def test_a_hundred_thousand_clients_are_checked() -> None:
 def test_too_many_coins_are_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = lines_of(unsigned_run(10, 6))
     check_entries(entries)
-    monkeypatch.setattr(fedprice.verify, "MOST_COINS", 50)
+    monkeypatch.setattr(rounds, "MOST_COINS", 50)
     with pytest.raises(VerificationError, match=r"entry 9 .*there are more than 50 coins to check"):
         check_entries(entries)
 
@@ -595,9 +597,9 @@ def test_a_receipt_is_parsed_only_if_its_text_is_as_small_as_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values that are escaped in the line took 1.6 GB."""
-    monkeypatch.setattr(fedprice.verify, "MOST_VALUES", 10)
+    monkeypatch.setattr(lines, "MOST_VALUES", 10)
     parsed: list[Any] = []
-    monkeypatch.setattr(fedprice.verify, "canonical", parsed.append)
+    monkeypatch.setattr(kept, "canonical", parsed.append)
     path = tmp_path / "kept.jsonl"
     path.write_bytes(b'{"content":"[0%s]","signature":"","key":""}\n' % (rb"\u002c0" * 20))
     with pytest.raises(VerificationError, match=r"line 1 of .*kept\.jsonl is not a signed message"):
@@ -850,7 +852,7 @@ def test_a_ledger_writes_no_line_that_its_verifier_would_not_read(
     """Names full of commas: the ledger verified, and its export did not, for good."""
     ledger = Ledger("sqlite://")
     for limit, most in (("LONGEST_LINE", 1000), ("MOST_VALUES", 200)):
-        monkeypatch.setattr(fedprice.verify, limit, most)
+        monkeypatch.setattr(lines, limit, most)
         terms = {"," * 30 + str(n): at_price(0, LEVEL_ONE, 1) for n in range(20)}
         with pytest.raises(FedpriceError, match="is too large to be verified"):
             ledger.open_unsigned("run", 0, terms, rounds=1)

@@ -167,8 +167,8 @@ def report_periods(url: str, run: str) -> None:
 
 def report_run(url: str, run: str, delivery: Delivery | None = None) -> str | None:
     """Show the clients of a run; return the name of the period that follows it, if there is one."""
-    from fedprice.market.periods import next_period
     from fedprice.market.statements import clients_of, tariff_of
+    from fedprice.verify import next_period
 
     format_ = options.Format.TABLE if delivery is None else delivery.format
     following = next_period(run)

@@ -19,11 +19,11 @@ from fedprice.market.bargain import Bargain
 from fedprice.market.messages import ANY, ModelSchema
 from fedprice.market.money import micro_units
 from fedprice.market.offers import FOREVER, Conditions, fresh_nonce
-from fedprice.market.periods import Period, period_of
+from fedprice.market.periods import Period
 from fedprice.market.simulation import simulation_nonce
 from fedprice.market.terms import one_more
 from fedprice.market.updates import arrays_hash
-from fedprice.verify import LONGEST_GAP
+from fedprice.verify import LONGEST_GAP, period_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

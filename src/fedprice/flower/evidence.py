@@ -23,10 +23,9 @@ from fedprice.flower.wire import MARKET, market_fields, market_record
 from fedprice.market.agreement import Mix
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.messages import (
+    Message,
     RefusedError,
     Signed,
-    require_hash,
-    require_number,
 )
 from fedprice.market.money import MICRO
 from fedprice.market.offers import Call, Ending, Opening
@@ -50,16 +49,12 @@ UNRECEIPTED = 3  # runs that a server may leave without their last receipt
 
 
 @dataclass(frozen=True)
-class Head:
+class Head(Message):
     """What the server signs about each entry of its ledger."""
 
     ledger: str
     number: int
     hash: str
-
-    def __post_init__(self) -> None:
-        require_hash(self, "ledger", "hash")
-        require_number(self, "number", 1, 1 << 40)
 
 
 class Evidence:

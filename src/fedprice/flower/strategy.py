@@ -32,11 +32,12 @@ from fedprice.learning.layout import Layout, buffers_among
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import require_name
 from fedprice.market.participation import market_rounds, state_after
-from fedprice.market.periods import Periods, at_their_caps, period_of
+from fedprice.market.periods import Periods, at_their_caps
 from fedprice.market.run import MarketRun
 from fedprice.rounds import Memory, Plain
 from fedprice.rounds.aggregation import Outside
 from fedprice.rounds.loop import group
+from fedprice.verify import period_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

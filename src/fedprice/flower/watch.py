@@ -11,7 +11,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.ledger_errors import DamagedError, NoLedgerError
 from fedprice.market.metrics import metrics_line
 from fedprice.market.money import money
-from fedprice.market.periods import next_period, period_number
+from fedprice.verify import next_period, period_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

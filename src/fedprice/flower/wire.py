@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
+from fedprice import verify
 from fedprice.errors import InputError
-from fedprice.market.messages import (
-    RefusedError,
-    Signed,
-    require_decimal,
-    require_number,
-    require_text,
-)
+from fedprice.market.messages import RefusedError, Signed, refusing, require_name
 from fedprice.market.updates import array_digests, hash_of
 
 if TYPE_CHECKING:
@@ -62,7 +57,8 @@ class Question:
     nonce: str
 
     def __post_init__(self) -> None:
-        require_text(self, "run", "nonce")
+        for name, value in vars(self).items():
+            require_name(name, value)
 
 
 @dataclass(frozen=True)
@@ -82,10 +78,13 @@ class Profile:
     value: str
 
     def __post_init__(self) -> None:
-        require_text(self, "run", "nonce", "client")
-        require_number(self, "samples", 0, 1 << 53)
-        given = [n for n in ("grad_norm", "cost", "value") if getattr(self, n) != ""]
-        require_decimal(self, *given)
+        with refusing():
+            for name in ("run", "nonce", "client"):
+                verify.require_name(name, getattr(self, name))
+            verify.require_number("samples", self.samples, 0, 1 << 53)
+            for name in ("grad_norm", "cost", "value"):
+                if getattr(self, name) != "":
+                    verify.require_decimal(name, getattr(self, name))
         if max(float(getattr(self, n) or 0) for n in ("grad_norm", "cost", "value")) > MOST:
             raise InputError(f"`grad_norm`, `cost` and `value` must be at most {MOST:g}.")
         if self.cost and not float(self.cost):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement, conditions_of, signed_commitment
 from fedprice.market.coins import is_opening, roster_hash
-from fedprice.market.messages import RefusedError, Signed
+from fedprice.market.messages import RefusedError, Signed, refusing
 from fedprice.market.offers import (
     Commitment,
     Offer,
@@ -151,10 +151,9 @@ class Bargain:
             raise RefusedError("it is late: all commitments are recorded.")
         if client in self._commitments:
             raise RefusedError("the client has committed before.")
-        books, account = self.ledger.books, f"client:{client}"
-        if books.key_of(account) not in ("", key.hex()):
-            raise RefusedError(f"{client!r} has another key in this ledger.")
-        if books.owners.get(key.hex(), account) != account or key in self._signers:
+        with refusing(RefusedError):
+            self.ledger.books.check_key(client, key.hex())
+        if key in self._signers:
             raise RefusedError(f"{client!r} has the key of somebody else.")
         commitment = check_commitment(self.offers[client], signed, key)
         self._signers.add(key)

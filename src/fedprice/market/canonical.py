@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedprice.errors import InputError
+from fedprice.verify import canonical
 
 __all__ = ["canonical_bytes", "canonical_text", "content_of", "digest", "key_text", "parsed"]
 
@@ -34,16 +35,13 @@ def canonical_text(content: Any) -> str:
             rows[name] = text
     if not rows:
         _check(content)
-        return _dumped(content)
+        return canonical(content)
     _check({name: None if name in rows else value for name, value in content.items()})
     parts: list[str] = []
     for name in sorted(content):
-        value = ("{", rows[name], "}") if name in rows else (_dumped(content[name]),)
-        parts += (",", _dumped(name), ":", *value)
+        value = ("{", rows[name], "}") if name in rows else (canonical(content[name]),)
+        parts += (",", canonical(name), ":", *value)
     return "".join(["{", *parts[1:], "}"])
-
-
-_dumped = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _plain_rows(rows: dict[str, Any]) -> str | None:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes, canonical_text
 from fedprice.market.money import money
-from fedprice.market.periods import run_of
 from fedprice.market.statements import no_client, postings_of
 from fedprice.tables import csv_text, whole_file
-from fedprice.verify import entry_title
+from fedprice.verify import entry_title, run_of
 
 if TYPE_CHECKING:
     import datetime

@@ -23,8 +23,8 @@ from fedprice.market.database_url import masked
 from fedprice.market.keys import simulation_key
 from fedprice.market.ledger_errors import DamagedError, LedgerError, NoLedgerError, NoRunError
 from fedprice.market.period_reader import PeriodReader, Point, RoundSeen, RunSummary
-from fedprice.market.periods import next_period, run_of
 from fedprice.market.schema import entries, sa
+from fedprice.verify import next_period, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import math
 import threading
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 
+from fedprice import verify
 from fedprice.errors import FedpriceError, InputError, require
 from fedprice.market.canonical import canonical_bytes, digest, parsed
 from fedprice.verify import (
-    DECIMAL,
-    HASH,
     LONGEST_NAME,
-    UNIT,
+    VerificationError,
+    check_fields,
     check_signed,
-    is_name,
     is_of_small_order,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
 __all__ = [
     "ANY",
+    "Message",
     "ModelSchema",
     "RefusedError",
     "Signed",
     "SigningKey",
     "plain_reason",
-    "require_decimal",
+    "refusing",
     "require_digest",
-    "require_hash",
     "require_name",
-    "require_number",
     "require_public_key",
-    "require_text",
     "require_unit",
     "require_whole",
     "valid_signature",
 ]
 
-LONGEST_REASON = 200
 MOST_VALID = 1 << 16  # signatures that are remembered as valid; the oldest are forgotten
 _valid: dict[tuple[str, str, str], None] = {}
 _lock = threading.Lock()
@@ -215,9 +211,9 @@ def _opened(signed: Signed, kind: Any) -> Any:
         values = parsed(signed.content)
         if not isinstance(values, dict) or values.pop("kind", None) != kind.__name__:
             raise RefusedError(f"it is no {kind.__name__.lower()}.")
-        if set(values) != {field.name for field in fields(kind)}:
-            raise RefusedError("its fields are not those of its kind.")
         return kind(**values)
+    except TypeError:
+        raise RefusedError("its fields are not those of its kind.") from None
     except InputError as error:
         raise RefusedError(str(error)) from error
 
@@ -244,60 +240,48 @@ def _remember(key: str, signature: str, text: str) -> None:
             del _valid[next(iter(_valid))]
 
 
-def require_text(message: Any, *names: str) -> None:
-    """Refuse fields that are not a name."""
-    for name in names:
-        require_name(name, getattr(message, name))
+@contextmanager
+def refusing(kind: type[FedpriceError] = InputError) -> Iterator[None]:
+    """Turn what the verifier finds wrong into an error of fedprice."""
+    try:
+        yield
+    except VerificationError as error:
+        raise kind(str(error)) from None
+
+
+class Message:
+    """A message whose fields are checked when it is made, by the rules of the verifier."""
+
+    def __post_init__(self) -> None:
+        """Refuse fields that no verifier would accept."""
+        with refusing():
+            check_fields(type(self).__name__, vars(self))
 
 
 def require_name(what: str, given: object) -> None:
-    """Refuse what is not 1 to 200 printable characters: names are shown, compared and hashed.
+    """Refuse what is not 1 to 200 printable characters: names are shown, compared and hashed."""
+    with refusing():
+        verify.require_name(what, given)
 
-    They may not begin or end with a space, nor have another form that looks the same (NFC).
-    """
-    if not is_name(given):
-        shown = repr(given) if len(repr(given)) <= LONGEST_NAME else f"{repr(given)[:40]}…"
-        raise InputError(
-            f"`{what}` must be 1 to {LONGEST_NAME} printable characters without spaces around them;"
-            f" got {shown}."
-        )
+
+def require_digest(what: str, given: object) -> None:
+    """Refuse what is not 64 hexadecimal digits."""
+    with refusing():
+        verify.require_digest(what, given)
+
+
+def require_unit(given: object) -> None:
+    """Refuse a unit of money that some bookkeeping format cannot represent."""
+    with refusing():
+        verify.require_unit(given)
 
 
 def plain_reason(text: object) -> str:
     """Return a reason that can be stored and signed: printable, and not too long."""
     if not isinstance(text, str):
         raise InputError(f"a reason must be text; got {text!r:.40}.")
-    plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text).strip()
-    return plain if len(plain) <= LONGEST_REASON else plain[: LONGEST_REASON - 1] + "…"
-
-
-def require_decimal(message: Any, *names: str) -> None:
-    """Refuse fields that are not a finite number, at least 0, as decimal text."""
-    for name in names:
-        text = getattr(message, name)
-        fits = isinstance(text, str) and len(text) <= 30 and DECIMAL.match(text)
-        if not (fits and float(text) < math.inf):
-            raise InputError(f"`{name}` must be a decimal number, at least 0; got {text!r:.40}.")
-
-
-def require_unit(given: object) -> None:
-    """Refuse a unit of money that some bookkeeping format cannot represent."""
-    if not (isinstance(given, str) and UNIT.match(given)):
-        raise InputError(
-            f"`unit` must be 1 to 12 capital letters and digits, such as EUR; got {given!r}."
-        )
-
-
-def require_hash(message: Any, *names: str) -> None:
-    """Refuse fields that are not a digest."""
-    for name in names:
-        require_digest(name, getattr(message, name))
-
-
-def require_digest(what: str, given: object) -> None:
-    """Refuse what is not 64 hexadecimal digits."""
-    if not (isinstance(given, str) and HASH.match(given)):
-        raise InputError(f"`{what}` must be 64 hexadecimal digits; got {given!r:.80}.")
+    shown = verify.plain(text).strip()
+    return shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
 
 
 def require_public_key(what: str, given: object) -> None:
@@ -326,12 +310,3 @@ def require_whole(what: str, given: object) -> None:
     """Refuse what is not a whole number."""
     if type(given) is not int:
         raise InputError(f"`{what}` must be a whole number; got {given!r:.80}.")
-
-
-def require_number(message: Any, name: str, least: int, most: int) -> None:
-    """Refuse a field that is not a whole number within limits."""
-    value = getattr(message, name)
-    if type(value) is not int or not least <= value <= most:
-        raise InputError(
-            f"`{name}` must be a whole number from {least} to {most}; got {value!r:.40}."
-        )

@@ -16,24 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes, digest
 from fedprice.market.coins import own_secret, secret_hash
 from fedprice.market.messages import (
+    Message,
     ModelSchema,
     RefusedError,
     Signed,
     SigningKey,
-    require_decimal,
-    require_hash,
-    require_number,
-    require_text,
-    require_unit,
+    refusing,
 )
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units
 from fedprice.market.tariffs import Tariff
 from fedprice.tariff import Tariffs
-from fedprice.verify import COINS, LARGEST
+from fedprice.verify import COINS, check_answer, require_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +67,7 @@ def fresh_nonce() -> str:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class Conditions(Message):
     """What all offers of a period have in common.
 
     Attributes
@@ -117,17 +113,8 @@ class Conditions:
     beacon: str = ""
 
     def __post_init__(self) -> None:
-        require_text(self, "run", *(name for name in ("follows", "beacon") if getattr(self, name)))
-        require_unit(self.unit)
-        require_hash(self, "ledger", "server", "task", "model", "nonce")
-        require_decimal(self, "max_weight")
+        super().__post_init__()
         ModelSchema.load(self.schema)
-        if self.coins != COINS:
-            raise InputError(f"`coins` must be {COINS!r}; got {self.coins!r:.40}.")
-        require_number(self, "rounds", 1, 1 << 40)
-        require_number(self, "run_rounds", self.rounds, 1 << 40)
-        require_number(self, "longest_gap", 1, 1000)
-        require_number(self, "expires", 0, 1 << 40)
 
     @property
     def text(self) -> str:
@@ -141,7 +128,7 @@ class Conditions:
 
 
 @dataclass(frozen=True)
-class Offer:
+class Offer(Message):
     """What the server offers one client for one period: rounds under one agreement.
 
     Attributes
@@ -183,13 +170,8 @@ class Offer:
     replaces: str = ""
 
     def __post_init__(self) -> None:
-        require_text(self, "client")
-        require_hash(self, "conditions", "coin_hash", *(["replaces"] if self.replaces else []))
-        require_decimal(self, "impact", *(["norm_cap"] if self.norm_cap != "" else []))
+        super().__post_init__()
         object.__setattr__(self, "tariff", self.pays.blocks)  # a message has lists
-        require_number(self, "level_floor", 1, self.pays.cap)
-        if self.position is not None:
-            require_number(self, "position", 0, LEVEL_ONE - 1)
 
     @cached_property
     def pays(self) -> Tariff:
@@ -198,7 +180,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Commitment:
+class Commitment(Message):
     """A client's answer: the offer it accepts, its level, its coin secret's hash, and its data.
 
     Attributes
@@ -217,15 +199,9 @@ class Commitment:
     samples: int
     grad_norm: str
 
-    def __post_init__(self) -> None:
-        require_hash(self, "offer", "key", "secret_hash")
-        require_number(self, "level", 1, LEVEL_ONE)
-        require_number(self, "samples", 0, 1 << 53)
-        require_decimal(self, *(["grad_norm"] if self.grad_norm != "" else []))
-
 
 @dataclass(frozen=True)
-class Roster:
+class Roster(Message):
     """The server's receipt for a commitment: the hash of all commitments, and this one.
 
     A client that has it reveals its secret, since no commitment can be added any more.
@@ -237,14 +213,9 @@ class Roster:
     commitments: str
     commitment: str
 
-    def __post_init__(self) -> None:
-        require_text(self, "run")
-        require_hash(self, "ledger", "commitments", "commitment")
-        require_number(self, "attempt", 1, 1000)
-
 
 @dataclass(frozen=True)
-class Opening:
+class Opening(Message):
     """The server's message that a run was opened, and what is mixed into its coins."""
 
     ledger: str
@@ -252,14 +223,9 @@ class Opening:
     attempt: int
     mixed: str
 
-    def __post_init__(self) -> None:
-        require_text(self, "run")
-        require_hash(self, "ledger", "mixed")
-        require_number(self, "attempt", 1, 1000)
-
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(Message):
     """The server's receipt for an update (round from 0): accepted, or refused with a reason.
 
     `paid` is what the run has paid the client so far, in micro-units, this update included.
@@ -273,15 +239,9 @@ class Receipt:
     refused: str = ""
     paid: int = 0
 
-    def __post_init__(self) -> None:
-        require_text(self, "run", "client", *(["refused"] if self.refused else []))
-        require_hash(self, "ledger", *(["update"] if self.update else []))
-        require_number(self, "round", 0, 1 << 40)
-        require_number(self, "paid", 0, LARGEST)
-
 
 @dataclass(frozen=True)
-class Call:
+class Call(Message):
     """The server's word that it asked a client for an update (round from 0).
 
     `model` is the hash of the model to start from; `number` is that of the ledger's last entry
@@ -295,23 +255,13 @@ class Call:
     model: str
     number: int
 
-    def __post_init__(self) -> None:
-        require_text(self, "run", "client")
-        require_hash(self, "ledger", "model")
-        require_number(self, "round", 0, 1 << 40)
-        require_number(self, "number", 1, 1 << 40)
-
 
 @dataclass(frozen=True)
-class Ending:
+class Ending(Message):
     """The server's word that offers of a run came to nothing: no coins were used."""
 
     ledger: str
     run: str
-
-    def __post_init__(self) -> None:
-        require_text(self, "run")
-        require_hash(self, "ledger")
 
 
 @dataclass(frozen=True)
@@ -331,8 +281,9 @@ class Terms:
     samples: int = 1
 
     def __post_init__(self) -> None:
-        require_number(self, "level", 0, self.tariff.cap)
-        require_number(self, "samples", 0, 1 << 53)
+        with refusing():
+            require_number("level", self.level, 0, self.tariff.cap)
+            require_number("samples", self.samples, 0, 1 << 53)
 
     @property
     def payment(self) -> int:
@@ -478,14 +429,8 @@ def check_commitment(offer: Signed, signed: Signed, key: bytes) -> Commitment:
     """Return a commitment to an offer that was made, or refuse it with a reason."""
     commitment: Commitment = signed.open(Commitment, key)
     offered: Offer = offer.open(Offer, offer.key)
-    if commitment.offer != offer.hash:
-        raise RefusedError("it answers another offer.")
     if commitment.key != key.hex():
         raise RefusedError("it names another key than the one that signed it.")
-    if commitment.level > offered.pays.cap:
-        raise RefusedError("its level is above the cap of the offer.")
-    if commitment.level < offered.level_floor:
-        raise RefusedError("its level is below the least one of the offer.")
-    if offered.menu and commitment.level not in offered.pays.ends:
-        raise RefusedError("its level is not one of the offer's menu.")
+    with refusing(RefusedError):
+        check_answer(vars(offered), offer.hash, vars(commitment))
     return commitment

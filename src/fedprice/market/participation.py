@@ -12,10 +12,10 @@ from fedprice.learning.layout import Layout
 from fedprice.market.agreement import Agreement
 from fedprice.market.ledger import DamagedError, LedgerError
 from fedprice.market.messages import ANY
-from fedprice.market.periods import next_period, run_of
 from fedprice.market.updates import arrays_hash
 from fedprice.rounds.aggregation.filed import MappedRows, reopened
 from fedprice.rounds.loop import Rounds, group
+from fedprice.verify import next_period, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedprice.errors import InputError
-from fedprice.market.messages import require_hash, require_name, require_number, require_text
-from fedprice.verify import LARGEST
+from fedprice import verify
+from fedprice.market.messages import Message, refusing
 
 __all__ = ["Reversal", "Rotation", "Withdrawal", "require_account"]
 
 
 def require_account(given: object) -> None:
     """Refuse what is neither the treasury nor the account of a client."""
-    if given != "treasury":
-        if not (isinstance(given, str) and given.startswith("client:")):
-            raise InputError(f"an account must be treasury or client:NAME; got {given!r:.80}.")
-        require_name("client", given.removeprefix("client:"))
+    with refusing():
+        verify.require_account("account", given)
 
 
 @dataclass(frozen=True)
-class Withdrawal:
+class Withdrawal(Message):
     """States that an amount in micro-units is paid out of an account, once per reference."""
 
     ledger: str
@@ -28,15 +25,9 @@ class Withdrawal:
     amount: int
     reference: str
 
-    def __post_init__(self) -> None:
-        require_hash(self, "ledger")
-        require_account(self.account)
-        require_text(self, "reference")
-        require_number(self, "amount", 1, LARGEST)
-
 
 @dataclass(frozen=True)
-class Reversal:
+class Reversal(Message):
     """States that a deposit, by its entry's number, is reversed: it leaves its account again."""
 
     ledger: str
@@ -44,22 +35,12 @@ class Reversal:
     amount: int
     reason: str
 
-    def __post_init__(self) -> None:
-        require_hash(self, "ledger")
-        require_text(self, "reason")
-        require_number(self, "entry", 1, 1 << 62)
-        require_number(self, "amount", 1, LARGEST)
-
 
 @dataclass(frozen=True)
-class Rotation:
+class Rotation(Message):
     """States that the owner of an account signs with a new key from now on; both keys sign this."""
 
     ledger: str
     account: str
     old: str
     new: str
-
-    def __post_init__(self) -> None:
-        require_hash(self, "ledger", "new", *(["old"] if self.old else []))
-        require_account(self.account)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from fedprice.market.accounts import balances_of
 from fedprice.market.canonical import key_text
 from fedprice.market.metrics import WHO, metrics_text, round_metrics
-from fedprice.market.periods import period_number, run_of
 from fedprice.market.schema import accounts, entries, measured, postings, sa
-from fedprice.verify import Client
+from fedprice.verify import Client, period_number, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

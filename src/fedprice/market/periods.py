@@ -6,7 +6,6 @@ and the verifier checks that each follows one that is settled.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -15,6 +14,7 @@ from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
 from fedprice.market.money import LEVEL_ONE
 from fedprice.market.offers import run_tariffs
+from fedprice.verify import next_period
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,51 +31,12 @@ __all__ = [
     "grown",
     "is_finished",
     "measured_norms",
-    "next_period",
-    "period_number",
-    "period_of",
     "require_period",
     "rounds_before",
-    "run_of",
     "spent_in",
 ]
 
 GROWTH = 1.1  # the most that prices let a norm grow per period, over the fleet's median growth
-_LATER = re.compile(r"(.+)#([0-9]+)\Z", re.DOTALL)
-
-
-def run_of(period: str) -> str:
-    """Return the run that a period belongs to.
-
-    Examples
-    --------
-    >>> run_of("demo"), run_of("demo#3")
-    ('demo', 'demo')
-    """
-    found = _LATER.match(period)
-    return found[1] if found else period
-
-
-def period_number(period: str) -> int:
-    """Return which period of its run this is, counted from 1."""
-    found = _LATER.match(period)
-    return int(found[2]) if found else 1
-
-
-def period_of(run: str, number: int) -> str:
-    """Return the name of a period of a run, counted from 1.
-
-    Examples
-    --------
-    >>> period_of("demo", 1), period_of("demo", 2)
-    ('demo', 'demo#2')
-    """
-    return run if number == 1 else f"{run}#{number}"
-
-
-def next_period(period: str) -> str:
-    """Return the name of the period that follows one."""
-    return period_of(run_of(period), period_number(period) + 1)
 
 
 def is_finished(ledger: Ledger, run: str) -> bool:

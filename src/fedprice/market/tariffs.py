@@ -11,8 +11,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Self
 
 from fedprice.errors import InputError
+from fedprice.market.messages import refusing
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units, money
-from fedprice.verify import LARGEST, MOST_BLOCKS, tariff_payment
+from fedprice.verify import MOST_BLOCKS, require_tariff, tariff_payment
 
 if TYPE_CHECKING:
     from fedprice.tariff import Tariffs
@@ -49,26 +50,11 @@ class Tariff:
     menu: bool = False
 
     def __post_init__(self) -> None:
-        blocks = self.blocks
-        if not (isinstance(blocks, list | tuple) and 1 <= len(blocks) <= MOST_BLOCKS):
-            raise InputError(f"`tariff` must have 1 to {MOST_BLOCKS} blocks; got {blocks!r:.80}.")
-        last = 0
-        for block in blocks:
-            if not (
-                isinstance(block, list | tuple)
-                and [type(part) for part in block] == [int, int]
-                and last < block[0] <= LEVEL_ONE
-                and abs(block[1]) <= LARGEST
-            ):
-                raise InputError(
-                    "each block of `tariff` must be a level in multiples of 2⁻³², above the one "
-                    f"before it and at most {LEVEL_ONE}, and a price from -{LARGEST} to {LARGEST}; "
-                    f"got {block!r:.80}."
-                )
-            last = block[0]
+        with refusing():
+            require_tariff(self.blocks)
         if type(self.menu) is not bool:
             raise InputError(f"`menu` must be true or false; got {self.menu!r:.40}.")
-        object.__setattr__(self, "blocks", tuple((end, price) for end, price in blocks))
+        object.__setattr__(self, "blocks", tuple((end, price) for end, price in self.blocks))
 
     @classmethod
     def flat(cls, price: int, end: int) -> Self:

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedprice.arrays import at_once, in_parts, scratch
-from fedprice.market.messages import (
-    ANY,
-    RefusedError,
-    Signed,
-    require_hash,
-    require_number,
-    require_text,
-)
+from fedprice.market.messages import ANY, Message, RefusedError, Signed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,7 +45,7 @@ RUN = 8 * PIECE  # numbers that are processed at once
 
 
 @dataclass(frozen=True)
-class Update:
+class Update(Message):
     """What a client signs about an update.
 
     Attributes
@@ -69,11 +62,6 @@ class Update:
     round: int
     arrays: str
     base: str
-
-    def __post_init__(self) -> None:
-        require_text(self, "run", "client")
-        require_number(self, "round", 0, 1 << 40)
-        require_hash(self, "arrays", "base")
 
 
 class Accepted(NamedTuple):
