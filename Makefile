@@ -16,7 +16,7 @@ PYENV := PYENV_VERSION=$(patsubst python%,%,$(PYTHON))
 VERSION := $(or $(shell $(PYENV) $(PYTHON) -c $(MINOR) 2>/dev/null),none)
 endif
 
-.PHONY: demo test test-all test-floors bench-apps bench-availability bench-beliefs bench-flower bench-impact bench-incentives bench-intervals bench-learning bench-market bench-own-models bench-participation bench-pricing bench-rivals bench-stability bench-web clean docs locks release verify.pyz
+.PHONY: demo test test-all test-floors test-flower-versions bench-apps bench-availability bench-beliefs bench-flower bench-impact bench-incentives bench-intervals bench-learning bench-market bench-own-models bench-participation bench-pricing bench-rivals bench-stability bench-web clean docs locks release verify.pyz
 
 demo: $(VENV)/.compiled-all  ## the paper's Setup 1 in a minute: prices, training, a screen and a report
 	@$(BIN)/fedprice study setup1 --quick --out build/demo
@@ -45,6 +45,9 @@ test-floors:  ## all but Flower, the pages and the commands, with the oldest sup
 	  build/$$name/bin/python -m pip --disable-pip-version-check --quiet install "$$@" '.[$(FLOOR_EXTRAS)]' beancount hypothesis pytest pytest-xdist pyyaml || exit 1; \
 	  build/$$name/bin/python -m pytest -W default --numprocesses auto --dist loadfile --ignore tests/rounds/test_histories.py $(FLOOR_TESTS) || exit 1; \
 	done  # old releases warn about newer ones beneath them, so warnings are not errors here; histories round as numba does
+
+test-flower-versions: $(VENV)/.installed-test  ## in-process Flower tests with the oldest, the newest and two other versions of Flower
+	$(BIN)/python -m tests.flower.versions
 
 bench-pricing: $(VENV)/.installed-test  ## the solver against its rivals; writes benchmarks/pricing.{md,json}
 	$(BIN)/python -m benchmarks.pricing

@@ -22,6 +22,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError, InputError
+from fedprice.flower.compat import mods_of
 from fedprice.flower.evidence import DAY, kept_evidence
 from fedprice.flower.limits import chosen_within
 from fedprice.flower.wire import (
@@ -150,7 +151,7 @@ class ParticipationMod:
 
     def answer(self, app: ClientApp) -> None:
         """Make an app answer the market's messages, and train only when its coin shows heads."""
-        if SECURE & {getattr(mod, "__name__", "") for mod in getattr(app, "_mods", ())}:
+        if SECURE & {getattr(mod, "__name__", "") for mod in mods_of(app)}:
             raise InputError(
                 "secure aggregation hides each update from the server, which could then not "
                 "check, weight, remember or pay for it; leave the mod out (docs/flower.md)."

@@ -12,9 +12,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.app.message import make_message
 
-from fedprice.flower.wire import MARKET
+from fedprice.flower.wire import MARKET, with_content
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +52,7 @@ def consistent(replies: Sequence[Message], key: str) -> list[Message]:
                 records[name] = record
         records[of_metrics] = MetricRecord({name: own[name] for name in shared})
         records[of_metrics][key] = count if counted else 1
-        messages.append(make_message(metadata=reply.metadata, content=RecordDict(records)))
+        messages.append(with_content(reply, RecordDict(records)))
     return messages
 
 

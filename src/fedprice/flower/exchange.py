@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import httpx
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import InputError
-from fedprice.flower.grid import InProcessGrid, failed_inside, repeat_failed_requests
+from fedprice.flower.compat import failed_inside
+from fedprice.flower.grid import InProcessGrid, repeat_failed_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -183,7 +183,7 @@ def _repeated(call: Callable[[], _Result], until: float) -> _Result:
     while True:
         try:
             return call()
-        except httpx.HTTPStatusError as error:
+        except Exception as error:
             if not failed_inside(error) or time.monotonic() + pause > until:
                 raise
             _log.warning("the SuperLink failed (%s); asking again in %.1f s", error, pause)

@@ -1,9 +1,6 @@
 """`InProcessGrid`: a Flower grid without a network, Ray or start-up time, for tests and sweeps.
 
-Flower has no public way to make a message outside of a run: this module uses parts of Flower 1.41
-that are not public (`make_message`, `Run`, `TaskIdentity`; and how Flower's own grid repeats
-requests). So do `client` (an app's mods), `consistent` and `intake` (`make_message`), `suitable`
-(bagging, norms) and `wrapped` (`FedOpt`).
+Parts of Flower that are not public are in `compat`.
 """
 
 from __future__ import annotations
@@ -14,12 +11,11 @@ import time
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-import httpx
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.app.message import make_message
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
+
+from fedprice.flower.compat import SERVER, Run, failed_inside, name_server, patient, stamp
+from fedprice.flower.wire import with_content
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -28,10 +24,9 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-__all__ = ["InProcessGrid", "failed_inside", "repeat_failed_requests"]
+__all__ = ["InProcessGrid", "repeat_failed_requests"]
 
 _log = logging.getLogger("flwr")  # the log of a Flower app
-SERVER = 1  # Flower's node id of the server
 RAISED, UNAVAILABLE = 2, 5  # Flower's codes
 PATIENCE = 60.0  # seconds for which a request that fails inside the SuperLink is repeated
 
@@ -71,8 +66,7 @@ class InProcessGrid(Grid):
         self.sent: list[tuple[str, int]] = []  # types and nodes of all messages
         self._replies: dict[str, Message] = {}
         self._numbers = itertools.count(1)
-        # Flower's Message reads the sender from these.
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, SERVER, 1
+        name_server()
 
     def start(self, app: ServerApp) -> None:
         """Run a ServerApp on this grid."""
@@ -110,7 +104,7 @@ class InProcessGrid(Grid):
         ids = []
         for message in messages:
             name = f"message-{next(self._numbers)}"
-            message.metadata.__dict__["_message_id"] = name
+            stamp(message, name)
             self.sent.append((message.metadata.message_type, message.metadata.dst_node_id))
             self._replies[name] = self._reply(message)
             ids.append(name)
@@ -131,7 +125,7 @@ class InProcessGrid(Grid):
         if context is None:
             return Message(Error(UNAVAILABLE, "there is no such node."), reply_to=message)
         # A copy, as over a network: a client may change what it was sent.
-        inner = make_message(metadata=message.metadata, content=deepcopy(message.content))
+        inner = with_content(message, deepcopy(message.content))
         try:
             reply = self._app(inner, context)
             if not isinstance(reply, Message):
@@ -143,20 +137,13 @@ class InProcessGrid(Grid):
             return Message(Error(RAISED, f"{type(error).__name__}: {error}"), reply_to=message)
 
 
-def failed_inside(error: Exception) -> bool:
-    """Return whether a SuperLink had an internal error, such as a locked database."""
-    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code == 500
-
-
 def repeat_failed_requests(grid: Grid) -> None:
     """Make Flower's own grid repeat requests that fail inside the SuperLink; idempotent.
 
     A SuperLink hands out a reply once: if a request fails after that, such as one for an array of
     the reply, asking for the reply again would find nothing.
     """
-    invoker = getattr(grid, "_retry_invoker", None)
-    if invoker is not None and not isinstance(invoker.should_giveup, _Patience):
-        invoker.should_giveup = _Patience(invoker.should_giveup)
+    patient(grid, _Patience)
 
 
 class _Patience:

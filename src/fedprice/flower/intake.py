@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
-from flwr.app.message import make_message
 
 from fedprice.arrays import in_parts
 from fedprice.flower.wire import (
@@ -23,6 +22,7 @@ from fedprice.flower.wire import (
     signed_of,
     the_arrays,
     to_record,
+    with_content,
 )
 from fedprice.learning.task import Updates
 from fedprice.market.messages import ANY, RefusedError
@@ -138,7 +138,7 @@ class Intake:
             for own, old, is_buffer in zip(arrays, base, self._layout.buffers, strict=True)
         ]
         content = RecordDict({**reply.content, name: to_record(self._names, weights)})
-        return make_message(metadata=reply.metadata, content=content)
+        return with_content(reply, content)
 
     def _read(self, arrays: Arrays, base: Arrays | None) -> FloatArray | None:
         """Write new − old of the parameters into the row; return the buffers."""
@@ -210,7 +210,7 @@ def without_arrays(reply: Message) -> Message:
     for name, record in reply.content.items():
         if not isinstance(record, ArrayRecord):
             content[name] = record
-    return make_message(metadata=reply.metadata, content=content)
+    return with_content(reply, content)
 
 
 def _require_reply(reply: Message, client: str) -> None:

@@ -10,11 +10,11 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy.strategy_utils import aggregate_bagging
-from flwr.supercore.differential_privacy import KEY_NORM_BIT, get_norm
 
 from fedprice.errors import InputError
+from fedprice.flower.compat import NORM_BIT, bagged
 from fedprice.flower.wire import MOST, the_arrays
 from fedprice.market.messages import RefusedError
 
@@ -192,10 +192,10 @@ def require_aggregable(content: RecordDict, strategy: flower.Strategy) -> None:
         try:
             model = the_arrays(content)["0"].numpy().tobytes()
             # Merge the model with itself, to read it both as the earlier and as the later one.
-            bagged = aggregate_bagging(model, model)
+            twice = bagged(model, model)
         except Exception as error:  # the bytes may be anything
             raise RefusedError("its model is not one that XGBoost wrote.") from error
-        if not bagged:
+        if not twice:
             raise RefusedError("its model is empty.")
         own = json.loads(model)["learner"]["gradient_booster"]["model"]
         count, each = (
@@ -213,9 +213,8 @@ def require_aggregable(content: RecordDict, strategy: flower.Strategy) -> None:
             record.to_numpy_ndarrays() for record in (the_arrays(content), strategy.current_arrays)
         )
         same = [own.shape for own in new] == [own.shape for own in old]
-        if same and not get_norm([a - b for a, b in zip(new, old, strict=True)]):
+        # As Flower computes the norm that it divides by, in the model's type.
+        if same and not sum(np.linalg.norm(a - b) ** 2 for a, b in zip(new, old, strict=True)):
             raise RefusedError("it leaves the model as it is, which cannot be clipped.")
-    if isinstance(strategy, ADAPTIVE) and not isinstance(metrics.get(KEY_NORM_BIT), int):
-        raise RefusedError(
-            f"it has no metric {KEY_NORM_BIT!r}; its app needs adaptiveclipping_mod."
-        )
+    if isinstance(strategy, ADAPTIVE) and not isinstance(metrics.get(NORM_BIT), int):
+        raise RefusedError(f"it has no metric {NORM_BIT!r}; its app needs adaptiveclipping_mod.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ __all__ = [
     "signed_of",
     "the_arrays",
     "to_record",
+    "with_content",
 ]
 
 MARKET = "fedprice"  # the market's record in a message
@@ -199,6 +201,13 @@ def _packed(array: npt.NDArray[Any]) -> Array:
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(given))
     data = b"".join([head.getvalue(), given.reshape(-1).view(np.uint8).data])
     return Array(str(given.dtype), tuple(given.shape), "numpy.ndarray", data)
+
+
+def with_content(message: Message, content: RecordDict) -> Message:
+    """Return a message of the same metadata with other content."""
+    twin = copy(message)
+    twin.content = content
+    return twin
 
 
 def declined(message: Message, reason: str) -> Message:

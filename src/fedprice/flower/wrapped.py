@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import Message, MetricRecord, RecordDict
 from flwr.serverapp import strategy as flower
-from flwr.serverapp.strategy.fedopt import FedOpt
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 
 from fedprice.errors import InputError
 from fedprice.flower.configured import changed, contents
@@ -38,9 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Wrapped"]
 
+OPTIMISERS = (flower.FedAdagrad, flower.FedAdam, flower.FedYogi)
 # Attributes that these reset from the model whenever they configure training need not be stored.
 RENEWED: dict[str, tuple[type, ...]] = {
-    "current_arrays": (FedOpt, flower.QFedAvg, *PRIVATE),
+    "current_arrays": (*OPTIMISERS, flower.QFedAvg, *PRIVATE),
     "current_bst": (flower.FedXgbBagging,),
 }
 
@@ -134,7 +133,7 @@ class Wrapped:
             return None, metrics
         model = {name: array.numpy() for name, array in arrays.items()}
         # Only for an optimiser that is not inside another strategy, whose noise must stay.
-        if isinstance(self.strategy, (FedOpt, flower.FedAvgM)):
+        if isinstance(self.strategy, (*OPTIMISERS, flower.FedAvgM)):
             shares = [(the_arrays(own.content), float(weight / total)) for own, weight in replies]
             for name in buffers:
                 model[name] = np.asarray(sum(own[name].numpy() * share for own, share in shares))
@@ -159,7 +158,7 @@ class Wrapped:
         buffers
             As for `aggregate`.
         """
-        average = self._setting("train_metrics_aggr_fn", aggregate_metricrecords)
+        average = self._setting("train_metrics_aggr_fn", flower.FedAvg().train_metrics_aggr_fn)
         contents = [reply.content for reply in consistent(replies, self._key)]
         metrics = average(contents, self._key) if contents else MetricRecord()
         content = RecordDict({"arrays": mean, "metrics": MetricRecord(dict(metrics))})
