@@ -23,8 +23,9 @@ from fedprice.flower import (
     client_here,
     write_keys,
 )
-from fedprice.flower.app import FlowerApp
+from fedprice.flower.app import FlowerApp, _environment
 from fedprice.flower.identity import _count, _registered, server_here
+from fedprice.flower.processes import offline
 from fedprice.market.simulation import simulation_key
 from tests.flower.apps import client_app
 
@@ -63,6 +64,31 @@ def test_a_client_is_what_its_directory_says(folder: Path) -> None:
     assert own.server.hex() == (folder / "server.pub").read_text().strip()
     assert own.key.public.hex() == (folder / "client-7.pub").read_text().strip()
     assert own.grad_norm is None
+
+
+def test_the_environment_names_keys_where_a_nodes_configuration_is_fixed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flare = {"client-name": "site-1", "partition-id": 0, "num-partitions": 2}
+    monkeypatch.setenv("FEDPRICE_KEYS", str(folder))
+    assert client_here(samples=1)(node(**flare)).name == "7"  # the site's own directory
+    monkeypatch.setenv("FEDPRICE_KEYS", str(shared := tmp_path_factory.mktemp("shared")))
+    shutil.copytree(folder, shared / "site-1")
+    own = client_here(samples=1)(node(**flare))
+    assert (own.name, own.receipts) == ("7", shared / "site-1" / "client-7.receipts")
+    for name in ("server.key", "client-7.pub"):
+        shutil.copy(folder / name, shared)
+    assert server_here(node({"keys": "/elsewhere"}))["key"].public == own.server
+
+
+def test_a_simulation_does_not_use_the_environments_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDPRICE_KEYS", str(tmp_path))
+    assert "FEDPRICE_KEYS" not in offline(tmp_path, "mark")  # Ray's workers, SuperNodes
+    app = FlowerApp.read(Path(__file__).parent / "guide_app", clients=2)
+    with _environment(app.environment):
+        assert client_here(samples=1)(simulated(1)).name == "2"
 
 
 def test_a_client_without_more_than_a_cost_reveals_and_pays_nothing(folder: Path) -> None:

@@ -151,7 +151,7 @@ class FlowerApp:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables of the app's server, and of no other process."""
-        return {"FEDPRICE_LEDGER": self.ledger, "FEDPRICE_RUN": self.run}
+        return {"FEDPRICE_LEDGER": self.ledger, "FEDPRICE_RUN": self.run, "FEDPRICE_KEYS": ""}
 
     @property
     def options(self) -> list[str]:

@@ -7,6 +7,9 @@ directory, over which the server has no control:
     server.pub      the public key of its server
     client.toml     what joining costs it, such as: cost = 12.5
 
+Where the node's configuration is not the client's to choose, as in NVIDIA FLARE, the environment's
+FEDPRICE_KEYS names the directory, or one that holds a directory for each site.
+
 A node without such a directory belongs to a simulation: it is a client 1, 2, … with a key that
 anybody can compute, and a cost from a table or drawn at random.
 """
@@ -43,6 +46,7 @@ __all__ = ["client_here", "made_up_cost", "server_here"]
 _log = logging.getLogger("flwr")  # the log of a Flower app
 
 OWN_FILE = "client.toml"
+KEYS = "FEDPRICE_KEYS"
 DEFAULT_RUN = "run"
 COSTS = 7  # the stream of random numbers for costs
 COUNTED = "fedprice.samples"  # in a node's state, so that data is not loaded for every message
@@ -69,9 +73,9 @@ def client_here(samples: int | Callable[[Context], Sized | int]) -> Callable[[Co
     """
 
     def client(context: Context) -> Client:
-        folder = context.node_config.get("keys")
+        folder = _folder(context)
         try:
-            own = _registered(Path(str(folder))) if folder else _simulated(context)
+            own = _registered(folder) if folder else _simulated(context)
         except InputError as error:
             if not folder:
                 raise
@@ -93,7 +97,8 @@ def server_here(context: Context, **changes: Any) -> dict[str, Any]:
     context
         The server's context, with the app's settings: `keys` is a directory with server.key and the
         clients' public keys; without it, this is a simulation. `clients` is how many to wait for.
-        The environment's FEDPRICE_LEDGER and FEDPRICE_RUN override `ledger` and `run`.
+        The environment's FEDPRICE_KEYS, FEDPRICE_LEDGER and FEDPRICE_RUN override `keys`, `ledger`
+        and `run`.
     changes
         Arguments to override, by their names in `PricedParticipation`.
     """
@@ -104,7 +109,7 @@ def server_here(context: Context, **changes: Any) -> dict[str, Any]:
         "clients": _whole_number(config, "clients", 0) or None,
     }
     if "key" not in changes:
-        if folder := str(config.get("keys") or ""):
+        if folder := os.environ.get(KEYS) or str(config.get("keys") or ""):
             found["key"] = read_key(Path(folder) / "server.key")
             found["keys"] = read_public_keys(Path(folder))
         else:
@@ -115,6 +120,17 @@ def server_here(context: Context, **changes: Any) -> dict[str, Any]:
             found |= {"key": simulation_key("server"), "fund": True}
             found["seed"] = _whole_number(config, "seed", 0)
     return found | changes
+
+
+def _folder(context: Context) -> Path | None:
+    """Return the directory of a node's keys; None for a node of a simulation."""
+    if own := context.node_config.get("keys"):
+        return Path(str(own))
+    if not (shared := os.environ.get(KEYS)):
+        return None
+    site = context.node_config.get("client-name")  # as NVIDIA FLARE calls it
+    of_site = Path(shared) / str(site or "")
+    return of_site if of_site.is_dir() else Path(shared)
 
 
 def _registered(folder: Path) -> dict[str, Any]:

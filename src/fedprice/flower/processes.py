@@ -60,10 +60,12 @@ class DeploymentError(FedpriceError):
 def offline(home: Path, mark: str) -> dict[str, str]:
     """Return a marked environment in which Flower and Ray stay on this machine.
 
-    It has no FEDPRICE_LEDGER, which is for the server only.
+    It has neither FEDPRICE_LEDGER, which is for the server only, nor FEDPRICE_KEYS: a deployment
+    gives each process its keys.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    own = {name: value for name, value in os.environ.items() if name != "FEDPRICE_LEDGER"}
+    ours = {"FEDPRICE_LEDGER", "FEDPRICE_KEYS"}
+    own = {name: value for name, value in os.environ.items() if name not in ours}
     return own | {
         "PATH": path,
         MARK: mark,
