@@ -14,10 +14,10 @@ from flwr.server import strategy as legacy
 from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
-from flwr.supercore.task_identity import TaskIdentity
 
 from fedprice.arrays import State
 from fedprice.errors import InputError
+from fedprice.flower.compat import name_server
 from fedprice.flower.intake import without_arrays
 from fedprice.flower.snapshot import packed, unpacked
 from fedprice.flower.suitable import is_bytes, require_numbers
@@ -32,7 +32,7 @@ WEIGHTS = [0.5, 2.0, 1.0, 0.25]
 @pytest.fixture(autouse=True)
 def identity() -> None:
     """Flower's messages ask who sends them."""
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    name_server()
 
 
 def model(value: float = 0.0) -> ArrayRecord:
