@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from flwr.app import Error, Message, RecordDict
 
 from fedprice.arrays import LARGE
-from fedprice.flower.intake import _subtract
+from fedprice.flower.compat import name_server
+from fedprice.flower.intake import _require_reply, _subtract
+from fedprice.market.messages import RefusedError
 
 
 @pytest.mark.parametrize("size", [3, LARGE])
@@ -18,3 +21,13 @@ def test_unsigned_numbers_do_not_wrap() -> None:
     out = np.empty(2)
     _subtract(np.array([1, 255], np.uint8), np.array([2, 0], np.uint8), out)
     assert out.tolist() == [-1.0, 255.0]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"), [(2, "its program failed"), (5, "it is unavailable"), (8, "its program")]
+)
+def test_a_node_that_has_gone_is_not_a_program_that_failed(code: int, said: str) -> None:
+    name_server()
+    reply = Message(Error(code, "…"), reply_to=Message(RecordDict(), 7, "train"))
+    with pytest.raises(RefusedError, match=f"{said}.*Flower's code {code}"):
+        _require_reply(reply, "7")

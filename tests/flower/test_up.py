@@ -1,7 +1,9 @@
 """`fedprice flower up` and `--ray`, as typed, with real processes: killed, failing, resumed."""
 
+import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +16,7 @@ import pytest
 
 from fedprice.flower.processes import MARK, DeploymentError, end_marked, flwr, free_port, offline
 from fedprice.market.ledger import Ledger
+from fedprice.market.simulation import simulation_key
 from tests.flower.plain import plain_app
 
 pytestmark = pytest.mark.slow
@@ -145,6 +148,50 @@ def test_a_run_that_fails_says_why_and_keeps_its_log(home: Path) -> None:
     assert code == 7
     assert f"flwr run took more than 15 s; see {log}" in err.splitlines()[-1]
     assert processes(home) == set()
+
+
+def test_a_dead_node_starts_again_and_a_dead_server_is_named(home: Path) -> None:
+    """First a SuperNode is killed, then the ServerApp; a ledger may be in --work beforehand."""
+    (home / "work").mkdir()
+    Ledger(str(home / "work" / "market.db"), key=simulation_key("server")).close()
+    said = home / "killed.log"
+    arguments = (
+        "flower", "up", plain_app(home.parent / "app"), "--clients", 2, "--work", "work",
+        "--rounds", 40,
+    )  # fmt: skip
+    with said.open("wb") as log:
+        process = subprocess.Popen(command(*arguments), stdout=log, stderr=log)
+        try:
+            await_text(said, process, "\nround 1:")
+            kill(home, "flower-supernode")
+            await_text(said, process, "node-1 ended (exit status -9)")
+            kill(home, "flwr-serverapp")
+            code = process.wait(300)
+        finally:
+            process.kill()
+            process.wait()
+    assert code == 7, said.read_text()
+    last = said.read_text().splitlines()[-1]
+    assert "the ServerApp died: its log holds no error. See " in last
+    assert processes(home) == set()
+
+
+def await_text(path: Path, process: subprocess.Popen[bytes], text: str) -> None:
+    until = time.monotonic() + 300
+    while text not in path.read_text():
+        assert process.poll() is None, path.read_text()
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def kill(home: Path, program: str) -> None:
+    """End the oldest process of a program as a crash would."""
+    for number in sorted(processes(home)):
+        with suppress(OSError):
+            if f"/{program}\0".encode() in Path(f"/proc/{number}/cmdline").read_bytes():
+                os.kill(number, signal.SIGKILL)
+                return
+    raise AssertionError(f"there is no {program}")
 
 
 def test_flwr_run_on_the_example_with_flowers_default_federation(home: Path) -> None:

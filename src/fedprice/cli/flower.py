@@ -264,7 +264,7 @@ def _deploy(
     mark: str,
 ) -> None:
     from fedprice.flower.deployment import Deployment
-    from fedprice.flower.processes import DeploymentError, reason_of
+    from fedprice.flower.processes import DeploymentError
     from fedprice.flower.watch import Watch
 
     console = stderr()
@@ -292,8 +292,7 @@ def _deploy(
             stack.enter_context(deployment)
             ended = deployment.run(app, watch, timeout=timeout)
             if ended != "finished:completed":
-                why = reason_of(deployment.log("run").read_text("utf-8"))
-                raise DeploymentError(f"the run failed: {why} See {deployment.log('run')}.")
+                raise DeploymentError(f"the run failed: {deployment.why()}")
     finally:
         watch.close()
     _report(app)

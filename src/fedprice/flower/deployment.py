@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ from fedprice.flower.processes import (
     end_marked,
     flwr,
     free_port,
+    last_error,
     marked,
     offline,
     undisturbed,
@@ -50,6 +52,7 @@ __all__ = ["Deployment"]
 HOST = "127.0.0.1"  # where everything listens
 STAGGER = 1.0  # seconds between the starts of SuperNodes
 PATIENCE = 60.0  # seconds for which the SuperLink may fail to answer
+REVIVALS = 3  # times that a SuperNode which died is started again
 OURS = ".fedprice-deployment"  # marks a directory as ours
 
 
@@ -60,8 +63,8 @@ class Deployment:
     Parameters
     ----------
     folder
-        A directory for keys, certificates and state: new, empty, or that of an earlier deployment,
-        whose keys and certificates are used again.
+        A directory for keys, certificates and state: new, empty but for the ledger, or that of an
+        earlier deployment, whose keys and certificates are used again.
     clients
         The number of SuperNodes.
     tls
@@ -91,6 +94,7 @@ class Deployment:
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
     port: int = field(default=0, init=False)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict, init=False)
+    _revived: Counter[str] = field(default_factory=Counter, init=False)
 
     def __enter__(self) -> Deployment:
         """Start everything."""
@@ -98,7 +102,9 @@ class Deployment:
             raise DeploymentError("a deployment on one machine needs Linux (/proc).")
         self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()) and not (self.folder / OURS).exists():
+        ledger = self.environment.get("FEDPRICE_LEDGER", "").rpartition("/")[2]
+        others = {path.name for path in self.folder.iterdir() if ledger not in _stems(path.name)}
+        if others and OURS not in others:
             raise InputError(
                 f"{self.folder} is neither empty nor the directory of an earlier deployment; "
                 "choose another one."
@@ -149,7 +155,7 @@ class Deployment:
         )  # fmt: skip
         if not started.get("success"):
             raise DeploymentError(f"the app did not start: {started.get('error-message', started)}")
-        until = time.monotonic() + timeout
+        until, missing = time.monotonic() + timeout, -1  # looks without its ServerApp, once seen
         while time.monotonic() < until:
             watch()
             status = self._patiently(lambda: self._status(started["run-id"]))
@@ -157,6 +163,14 @@ class Deployment:
                 watch()
                 self._keep_log(started["run-id"])
                 return status
+            if self._runs("flwr-serverapp"):
+                missing = 0
+            elif missing >= 0:  # Flower itself notices after a minute and a half
+                missing += 1
+            if missing > 2:
+                self._keep_log(started["run-id"])
+                raise DeploymentError(f"the ServerApp died: {self.why()}")
+            self._revive()
             time.sleep(2.0)
         self._keep_log(started["run-id"])
         self.flwr("stop", str(started["run-id"]), "here")
@@ -167,6 +181,31 @@ class Deployment:
     def log(self, name: str) -> Path:
         """Return the log of a process, "superlink" or "node-1" and so on, or of the "run"."""
         return (self.logs or self.folder) / f"{name}.log"
+
+    def why(self) -> str:
+        """Return why a run failed, from its log."""
+        log = self.log("run")
+        found = last_error(log.read_text("utf-8")) or "its log holds no error."
+        return f"{found} See {log}."
+
+    def _runs(self, program: str) -> bool:
+        """Return whether a program of this deployment is running."""
+        lines = [Path(f"/proc/{number}/cmdline") for number in marked(self.mark)]
+        for path in lines:
+            with suppress(OSError):  # it has just ended
+                if program.encode() in path.read_bytes():
+                    return True
+        return False
+
+    def _revive(self) -> None:
+        """Start SuperNodes that died again, a few times."""
+        for number in range(self.clients):
+            process = self._processes.get(name := f"node-{number + 1}")
+            if process is None or process.poll() is None or self._revived[name] >= REVIVALS:
+                continue
+            self._revived[name] += 1
+            self.tell(f"{name} ended (exit status {process.returncode}); see {self.log(name)}")
+            self.start_node(number)
 
     def _online(self) -> str:
         listed = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))
@@ -345,3 +384,8 @@ class Deployment:
         raise DeploymentError(
             f"not all SuperNodes came online; see the logs in {self.logs or self.folder}."
         )
+
+
+def _stems(name: str) -> tuple[str, str]:
+    """Return the name of a file of a ledger, and of the ledger if the file lies beside it."""
+    return name, name.partition("-")[0]

@@ -43,6 +43,7 @@ __all__ = ["Intake", "without_arrays"]
 _log = logging.getLogger("flwr")
 
 CHUNK = 1 << 16  # numbers that are looked at at once: usually the first ones have changed
+GONE = {3, 4, 5}  # Flower's codes for a message, a reply or a node that is unavailable
 VARIANCES = ("running_var", "moving_variance")  # as PyTorch and Keras call them
 
 
@@ -217,4 +218,5 @@ def _require_reply(reply: Message, client: str) -> None:
     if reply.has_error():
         # For the operator only; texts of strangers do not belong in the ledger.
         _log.warning("the program of %s failed: %.200r", client, reply.error.reason)
-        raise RefusedError(f"its program failed (Flower's code {reply.error.code}).")
+        what = "it is unavailable" if reply.error.code in GONE else "its program failed"
+        raise RefusedError(f"{what} (Flower's code {reply.error.code}).")

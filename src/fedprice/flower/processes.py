@@ -35,6 +35,7 @@ __all__ = [
     "end_marked",
     "flwr",
     "free_port",
+    "last_error",
     "marked",
     "offline",
     "reason_of",
@@ -127,15 +128,29 @@ def reason_of(log: str) -> str:
     >>> reason_of("")
     'it printed nothing.'
     """
-    lines = [line.strip() for line in _COLOUR.sub("", log).splitlines() if line.strip()]
-    raised, wraps = list[str](), False
-    for line in lines:
+    return last_error(log) or ["it printed nothing.", *_lines(log)][-1]
+
+
+def last_error(log: str) -> str:
+    r"""Return the last error in a program's log, or an empty text if there is none.
+
+    Examples
+    --------
+    >>> last_error("{'loss': '0.693'}\n")
+    ''
+    """
+    raised, wraps = "", False
+    for line in _lines(log):
         if found := _RAISED.match(line):
             if not wraps or line.startswith("fedprice."):
-                raised.append(found[1])
+                raised = found[1]
             wraps = False
         wraps = wraps or line == _WRAPPED
-    return (["it printed nothing."] + (raised or lines))[-1]
+    return raised
+
+
+def _lines(log: str) -> list[str]:
+    return [line.strip() for line in _COLOUR.sub("", log).splitlines() if line.strip()]
 
 
 def marked(mark: str) -> list[int]:
