@@ -175,3 +175,38 @@ def test_a_dropped_table_of_two_columns_is_what_is_shown(
     page.get_by_text("own.csv: 2 clients").wait_for()
     clients = fp.Clients.read(own, types=False, assume={"grad_norm": 1.0})
     card(page, "expected loss", number(PostAsked().post(clients).expected_loss))
+
+
+@pytest.mark.slow
+def test_a_dropped_table_is_taken_along_between_the_pricing_pages(
+    serving: Callable[..., Serving], page: Page, tmp_path: Path
+) -> None:
+    url = serving().url
+    page.goto(url)
+    page.get_by_text("Example: 40 clients").wait_for()
+    own = tmp_path / "own.csv"
+    own.write_text("hospital,patients,cost\nAnna,1200,40\nElbe,600,20\n")
+    page.locator("input[type=file]").set_input_files(own)
+    page.get_by_role("button", name="Use these names").click()
+    page.get_by_text("own.csv: 2 clients").wait_for()
+    page.get_by_role("link", name="Beliefs", exact=True).click()
+    page.get_by_text("own.csv: 2 clients").wait_for()
+    asked = replace(PostAsked(), value=0.0, value_high=0.0)
+    rename = {"hospital": "client_id", "patients": "samples"}
+    clients = fp.Clients.read(own, types=False, rename=rename, assume={"grad_norm": 1.0})
+    card(page, "expected loss", number(asked.post(clients).expected_loss))
+    link = page.url
+    page.reload()  # nothing has to be dropped twice
+    page.get_by_text("own.csv: 2 clients").wait_for()
+    page.get_by_role("link", name="Price", exact=True).click()
+    page.get_by_text("own.csv: 2 clients").wait_for()
+    page.get_by_role("link", name="Post prices and tariffs based on beliefs").click()
+    page.get_by_text("own.csv: 2 clients").wait_for()
+    other = page.context.new_page()
+    other.goto(link)
+    other.get_by_text("This link was made with the file own.csv").wait_for()
+    other.close()
+    page.get_by_role("button", name="Use the example").click()
+    page.get_by_text("Example: 40 clients").wait_for()
+    page.get_by_role("link", name="Price", exact=True).click()
+    page.get_by_text("Example: 40 clients").wait_for()

@@ -360,9 +360,13 @@ def test_a_budget_that_is_no_number_is_refused_beside_the_box(page: Page, exampl
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
     box = page.locator("input[aria-label=budget]")
-    for typed in ("5.000,00", "abc"):
+    for typed, reason in (
+        ("5.000,00", "'5.000,00' is not a number."),
+        ("abc", "'abc' is not a number."),
+        ("3.000", "'3.000' may be 3000 or 3; write 3000 or 3."),
+    ):
         box.fill(typed)
-        expect(page.get_by_text(f"'{typed}' is not a number.")).to_be_visible()
+        expect(page.get_by_text(reason)).to_be_visible()
         wait_for_card(page, "spend", "–")
         assert page.locator(".fp-panel", has_text="Budget").locator(".fp-refused").count()
     box.fill("60")

@@ -22,6 +22,7 @@ from starlette.formparsers import MultiPartParser
 from fedprice.errors import InputError
 from fedprice.web.api import api
 from fedprice.web.connections import BACKLOG, Limited
+from fedprice.web.dropped import DroppedTables
 from fedprice.web.guard import WILDCARDS, Guard, is_loopback, new_token
 from fedprice.web.kept_files import KeptFiles
 from fedprice.web.pages.beliefs import beliefs_page
@@ -44,7 +45,7 @@ __all__ = ["build", "handed_over", "serve"]
 PATIENCE = 60.0  # seconds that a browser waits for a page with a large table
 LAST = 4.0  # seconds that a shutdown takes at most
 # Seconds that a browser may be silent, as on a busy machine. After that the page reloads
-# itself, and loses a file that was dropped on it.
+# itself, and a file of beliefs that was dropped on it is lost.
 SILENCE = 30.0
 
 
@@ -52,11 +53,12 @@ def build(served: Served, *, compress: bool = False) -> FastAPI:
     """Return the application that shows what is served; compressing suits other machines."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.mount("/api", api(served))
+    dropped = DroppedTables()
     MultiPartParser.spool_max_size = LARGEST_UPLOAD + 1  # uploads stay in memory
 
     @ui.page("/", response_timeout=PATIENCE)
     async def _price() -> None:
-        await price_page(served)
+        await price_page(served, dropped)
 
     @ui.page("/runs", response_timeout=PATIENCE)
     async def _runs() -> None:
@@ -76,7 +78,7 @@ def build(served: Served, *, compress: bool = False) -> FastAPI:
 
     @ui.page("/beliefs", response_timeout=PATIENCE)
     async def _beliefs() -> None:
-        await beliefs_page(served)
+        await beliefs_page(served, dropped)
 
     @ui.page("/results", response_timeout=PATIENCE)
     async def _results() -> None:

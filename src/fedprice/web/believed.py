@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fedprice.calibration import Calibration
     from fedprice.clients import Clients
     from fedprice.pricing import Outcome
+    from fedprice.web.dropped import DroppedTable
     from fedprice.web.served import Served
 
 __all__ = ["DRAWS", "FEW", "Believed", "forms_to_compare", "tariff_frame"]
@@ -85,6 +86,12 @@ class Believed:
         if served.clients is None:
             return cls(population())
         return cls._read(served, served.stamps())
+
+    @classmethod
+    def dropped(cls, table: DroppedTable) -> Self:
+        """Return the clients of a table that was dropped on a page."""
+        clients, assumed = table.clients(types=False)
+        return cls(clients, table.name, rename=table.rename, assumed=assumed)
 
     @classmethod
     @lru_cache(maxsize=1)

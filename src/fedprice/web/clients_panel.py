@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from fedprice.errors import FedpriceError, InputError
+from fedprice.web.dropped import DroppedTable
 from fedprice.web.look import drop, panel
 from fedprice.web.uploads import (
     COLUMNS,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from nicegui.events import UploadEventArguments
 
     from fedprice.clients import Clients
+    from fedprice.web.dropped import DroppedTables
 
 __all__ = ["ClientsPanel", "file_name"]
 
@@ -43,6 +45,8 @@ class ClientsPanel:
         Called with the reason if a file cannot be read: nothing is priced then.
     example
         Called if the user wants the example instead.
+    tables
+        Keeps what was dropped, for the other page.
     types
         Whether costs must be there, and values are assumed if they are not.
     """
@@ -52,10 +56,12 @@ class ClientsPanel:
         taken: Callable[[Clients, str, tuple[str, ...], tuple[tuple[str, str], ...]], None],
         lost: Callable[[str], None],
         example: Callable[[], None],
+        tables: DroppedTables,
         *,
         types: bool = True,
     ) -> None:
         self._taken, self._lost, self._types = taken, lost, types
+        self._tables = tables
         needed = "client_id, samples and cost" if types else "client_id and samples"
         with panel("Clients", classes="fp-first"):
             self._whose = ui.label("").classes("text-sm mb-1").mark("whose")
@@ -89,6 +95,7 @@ class ClientsPanel:
 
     def _example(self, example: Callable[[], None]) -> None:
         self._names.clear()
+        self._tables.take_along(None)
         example()
 
     async def _read(self, name: str, content: bytes, rename: dict[str, str]) -> None:
@@ -102,6 +109,7 @@ class ClientsPanel:
                 await self._ask(name, content)
             return
         self._names.clear()
+        self._tables.take_along(DroppedTable(name, content, tuple(rename.items())))
         self._taken(clients, name, assumed, tuple(rename.items()))
 
     async def _ask(self, name: str, content: bytes) -> None:

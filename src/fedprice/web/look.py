@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fedprice.calibration import Calibration
 
 __all__ = [
+    "PRICING",
     "Figure",
     "Problem",
     "absent_file",
@@ -46,6 +47,7 @@ PAGES = {
     "Client": "/client",
     "Results": "/results",
 }
+PRICING = (PAGES["Price"], PAGES["Beliefs"])  # between which a table is taken along
 DARK_COOKIE = "fedprice-dark"  # the only thing that is stored in the browser
 _DARK = {"dark": True, "light": False}
 _NEXT = {None: "dark", True: "light", False: "auto"}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fedprice.clients import Clients
     from fedprice.commands.what_if import WhatIf
     from fedprice.pricing import Outcome
+    from fedprice.web.dropped import DroppedTable
     from fedprice.web.served import Served
 
 __all__ = ["MANY", "SOME", "Priced"]
@@ -83,6 +84,12 @@ class Priced:
         if served.clients is None:
             return cls(population(), budget=served.budget)
         return cls._read(served, served.stamps())
+
+    @classmethod
+    def dropped(cls, table: DroppedTable) -> Self:
+        """Return the clients of a table that was dropped on a page."""
+        clients, assumed = table.clients(types=True)
+        return cls(clients, table.name, rename=table.rename, assumed=assumed)
 
     @classmethod
     @lru_cache(maxsize=1)

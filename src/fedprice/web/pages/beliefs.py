@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from fedprice.beliefs.posted import Posted
     from fedprice.clients import Clients
+    from fedprice.web.dropped import DroppedTables
     from fedprice.web.served import Served
 
 __all__ = ["beliefs_page"]
@@ -61,12 +62,16 @@ REST = 0.2  # seconds that a control rests before exact numbers are computed
 AT_ONCE = 50  # up to this many clients, a sketch is faster than a thread
 
 
-async def beliefs_page(served: Served) -> None:
+async def beliefs_page(served: Served, tables: DroppedTables) -> None:
     """Draw the page."""
     with frame("Beliefs"):
         problem, refused = Problem(), dict[str, str]()
+        table = await tables.of_this_tab()
         try:
-            believed = await asyncio.to_thread(Believed.served, served)
+            if table is None:
+                believed = await asyncio.to_thread(Believed.served, served)
+            else:
+                believed = await asyncio.to_thread(Believed.dropped, table)
         except FedpriceError as error:
             refused["clients"] = str(error)
             believed = Believed(population())  # of which nothing is shown
@@ -76,9 +81,9 @@ async def beliefs_page(served: Served) -> None:
             refused["address"] = str(error)
             asked = believed.usual
         for field, what in (("file", "clients"), ("types", "types")):
-            if absent := absent_file(field):
+            if (absent := absent_file(field)) and (table is None or field != "file"):
                 refused[what] = absent
-        BeliefsPage(problem, served.currency, believed, asked, refused).draw()
+        BeliefsPage(problem, served.currency, tables, believed, asked, refused).draw()
 
 
 class BeliefsPage:
@@ -91,11 +96,13 @@ class BeliefsPage:
         self,
         problem: Problem,
         currency: str,
+        tables: DroppedTables,
         believed: Believed,
         asked: PostAsked,
         refused: dict[str, str],
     ) -> None:
         self.problem, self.currency, self.refused = problem, currency, refused
+        self.tables = tables
         self.believed, self.asked = believed, asked
         names = {name: address().get(name, "") for name in ("file", "types")}
         self.files = {name: file for name, file in names.items() if file}  # that were dropped
@@ -107,7 +114,9 @@ class BeliefsPage:
         """Draw everything, then fill it in."""
         with sides():
             with ui.column().classes("gap-3 min-w-0"):
-                self.clients = ClientsPanel(self._dropped, self._lost, self._example, types=False)
+                self.clients = ClientsPanel(
+                    self._dropped, self._lost, self._example, self.tables, types=False
+                )
                 self.controls = PostControls(
                     self.asked, self.believed, self.currency, self.ask, self._refuse,
                     self._dropped_beliefs,
@@ -302,10 +311,11 @@ class BeliefsPage:
             except InputError:
                 self._show_nothing()
                 raise
-        if self._current(asked, own):
+        current = self._current(asked, own)
+        if current or self.refused:
             self._work(f"computing {PLURALS[asked.form]} …" if follows else "")
-            if follows:
-                ui.timer(rest, self.settle, once=True)
+        if current and follows:
+            ui.timer(rest, self.settle, once=True)
 
     def _show_nothing(self) -> None:
         """Leave no number of what was asked for before."""
@@ -319,8 +329,8 @@ class BeliefsPage:
             line.set_text("")
 
     def _current(self, asked: PostAsked, own: Believed) -> bool:
-        """Return whether these are still the current settings."""
-        return asked == self.asked and own is self.believed
+        """Return whether these are still the current settings, and nothing is refused."""
+        return asked == self.asked and own is self.believed and not self.refused
 
     async def _settle(self) -> None:
         """Show exactly what to post, and then everything that depends on it."""
@@ -387,8 +397,10 @@ class BeliefsPage:
         if not rough:
             few = len(posted.clients) <= FEW
             rows = await asyncio.to_thread(wrong_rows, posted) if few else []
-            self.wrong.show(posted, rows)
-            self.table.show(await asyncio.to_thread(tariff_frame, posted))
+            table = await asyncio.to_thread(tariff_frame, posted)
+            if self.posted is posted:  # otherwise something else is asked for by now
+                self.wrong.show(posted, rows)
+                self.table.show(table)
 
 
 def _beliefs_of(name: str, content: bytes) -> Beliefs:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from fedprice.clients import Clients
     from fedprice.pricing import Outcome
+    from fedprice.web.dropped import DroppedTables
     from fedprice.web.served import Served
 
 __all__ = ["price_page"]
@@ -58,18 +59,22 @@ EDITED = ("cost", "value", "samples")  # columns whose cells ask what-if
 MOST_SELECTED = 50  # clients that the address holds
 
 
-async def price_page(served: Served) -> None:
+async def price_page(served: Served, tables: DroppedTables) -> None:
     """Draw the page."""
     with frame("Price"):
         problem, refused = Problem(), dict[str, str]()
         if served.is_large:  # the frame is there while the file is read
             await ui.context.client.connected()
+        table = await tables.of_this_tab()
         try:
-            priced = await asyncio.to_thread(Priced.served, served)
+            if table is None:
+                priced = await asyncio.to_thread(Priced.served, served)
+            else:
+                priced = await asyncio.to_thread(Priced.dropped, table)
         except FedpriceError as error:
             refused["clients"] = str(error)
             priced = Priced(population())  # of which nothing is shown
-        if absent := absent_file():
+        if table is None and (absent := absent_file()):
             refused["clients"] = absent
         try:
             asked = priced.asked(address())
@@ -78,7 +83,7 @@ async def price_page(served: Served) -> None:
             refused["address"] = str(error)
             asked = priced.usual
             ends = 0.0, asked.budget  # until the frontier is traced
-        await PricePage(problem, served, priced, asked, ends, refused).draw()
+        await PricePage(problem, served, tables, priced, asked, ends, refused).draw()
 
 
 class PricePage:
@@ -92,12 +97,13 @@ class PricePage:
         self,
         problem: Problem,
         served: Served,
+        tables: DroppedTables,
         priced: Priced,
         asked: Asked,
         ends: tuple[float, float],
         refused: dict[str, str],
     ) -> None:
-        self.currency, self.results = served.currency, served.results
+        self.currency, self.results, self.tables = served.currency, served.results, tables
         self.problem, self.priced, self.asked, self.ends = problem, priced, asked, ends
         self.refused = refused
         names = address().get("select", "").split("\n")
@@ -132,7 +138,7 @@ class PricePage:
     # The left side: what is asked for.
 
     def _draw_clients(self) -> None:
-        self.clients = ClientsPanel(self._dropped, self._lost, self._example)
+        self.clients = ClientsPanel(self._dropped, self._lost, self._example, self.tables)
         with self.clients.buttons:
             ui.button("Example as CSV", on_click=self._example_file).props("flat dense no-caps")
 
