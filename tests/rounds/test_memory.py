@@ -3,6 +3,8 @@
 import itertools
 import math
 import os
+import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -83,6 +85,15 @@ def moments(memory: Memory, begun: State, size: int) -> tuple[FloatArray, float,
     mean = np.sum([chance * step for chance, step in outcomes], axis=0)
     variance = sum(chance * ((step - mean) ** 2).sum() for chance, step in outcomes)
     return mean, float(variance), updates
+
+
+def vectors(count: int, size: int) -> Task:
+    """Clients that pull a model of one vector towards 0."""
+    return Task.of(
+        initial=[np.ones(size, np.float32)], samples=[1] * count,
+        update=lambda model, *_: [-0.1 * model[0]],
+        evaluate=lambda model: {"loss": float(np.square(model[0], dtype=float).sum())},
+    )  # fmt: skip
 
 
 FORMS = {
@@ -239,6 +250,41 @@ def test_less_than_one_update_per_client_is_said_before_the_first_round(
 ) -> None:
     with pytest.warns(UserWarning, match=words):
         Memory(limit=limit).start(20, 1_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (100_000_000, None),
+        (30_000_000, "in 8 bits"),
+        (1_000_000, "memory of 316 groups of clients"),
+        (100_000, "training without memory"),
+    ],
+)
+def test_a_hundred_thousand_clients_train_within_the_limit(limit: int, words: str | None) -> None:
+    """Whatever is less than one update per client is announced before the first round."""
+    said: list[str] = []
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: said.append(str(message))
+        warnings.simplefilter("always")
+        task, memory = vectors(100_000, 200), Memory(limit=limit)
+        storage = memory.storage(100_000, 200)
+        assert storage.num_bytes <= limit
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            history = simulate(
+                task, 0.01, rounds=6, aggregator=memory, evaluate_every=6, threads=1,
+                progress=lambda done: said.append(f"round {done}"),
+            )  # fmt: skip
+            most = tracemalloc.get_traced_memory()[1] - before
+        finally:
+            tracemalloc.stop()
+    assert most <= storage.num_bytes + 70_000_000  # sums, numbers per client, and modules
+    assert said[0] == ("round 1" if words is None or "bits" in words else str(storage))
+    assert words is None or words in str(storage)
+    assert history.loss[-1] < 0.95 * history.loss[0]
 
 
 def test_clients_that_are_alike_share_an_update() -> None:

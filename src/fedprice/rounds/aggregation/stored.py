@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SCALED = 64  # numbers that share a scale in 8 bits
 TILE = 1 << 16  # columns that are worked on at a time
 SUMMED = 1 << 19  # numbers that are added up at a time
+LINE = 16  # numbers in a line of the processor's cache, the least that is worth reading
 
 __all__ = ["TILE", "Stored", "add_weighted", "bytes_needed", "in_tiles"]
 
@@ -161,7 +162,7 @@ class Stored:
 def add_weighted(total: FloatArray, factors: FloatArray, vectors: Arrays) -> None:
     """Add Σ factor · vector in double precision, bit-identical however vectors are batched."""
     count = factors.size
-    width = max(SUMMED // max(count, 1) // SCALED, 1) * SCALED
+    width = max(SUMMED // max(count, 1) // SCALED * SCALED, LINE)
 
     def add(part: slice) -> None:
         # New memory would cost more than the sum.
