@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16  # bytes; shorter rows share a chunk. Saved states rely on it.
 ROWS = "aggregator.rows", "aggregator.scales"
+KINDS = "biufSU"  # dtype kinds whose arrays are fully described by their bytes
 
-__all__ = ["Chunk", "chunks_of", "rounds_of", "whole_rows"]
+__all__ = ["KINDS", "Chunk", "chunks_of", "rounds_of", "whole_rows"]
 
 
 class Chunk(NamedTuple):

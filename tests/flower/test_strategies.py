@@ -258,6 +258,10 @@ def test_clients_evaluate_as_is_said_or_else_as_the_strategy_would_ask(
     said: bool | None, fraction: float
 ) -> None:
     own = flower.FedAvg(fraction_evaluate=fraction)
+    if said and not fraction:
+        with pytest.raises(InputError, match="contradicts fraction_evaluate=0"):
+            apps.strategy(new_ledger(), aggregator=None, strategy=own, evaluate_clients=said)
+        return
     result = apps.strategy(
         new_ledger(), aggregator=None, strategy=own, evaluate_clients=said
     ).start(InProcessGrid(apps.client_app(), 4), apps.initial(), num_rounds=1)

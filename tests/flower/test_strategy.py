@@ -264,7 +264,7 @@ def test_updates_that_are_checked_meanwhile_change_nothing(
     """A large model is checked while the next client trains, and added before the next check."""
     found = []
     for large in (1 << 60, 1):
-        monkeypatch.setattr("fedprice.flower.strategy.LARGE", large)
+        monkeypatch.setattr("fedprice.flower.participation.LARGE", large)
         ledger = new_ledger()
         result = strategy(ledger).start(InProcessGrid(client_app(), 4), initial(), ROUNDS)
         found.append((ledger.head(), hash_of_record(result.arrays)))

@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["changed", "contents"]
 
-EVERYBODY = {
-    "fraction_train": 1.0,
-    "fraction_evaluate": 1.0,
-    "min_train_nodes": 0,
-    "min_evaluate_nodes": 0,
-    "min_available_nodes": 0,
-}
+EVERYBODY = {"fraction_train": 1.0, "min_train_nodes": 0, "min_available_nodes": 0}
 
 
 def contents(
@@ -35,26 +29,34 @@ def contents(
     config: ConfigRecord,
     nodes: Sequence[int],
 ) -> dict[int, RecordDict]:
-    """Return what a strategy sends to each node; for a node that it skips, what the first one gets.
+    """Return what a strategy sends to the nodes that it chooses among these.
 
     Parameters
     ----------
     ask
         Its `configure_train` or `configure_evaluate`.
     parts
-        The strategy and those inside it, whose sampling is disabled meanwhile.
+        The strategy and those inside it. They choose all nodes for training meanwhile; for
+        evaluation, by their own settings, as far as there are so many nodes.
+    config
+        What strategies may change for all later rounds, too, as in Flower.
     """
     if not nodes:
         return {}
-    with changed(parts, EVERYBODY):
-        own = ConfigRecord(dict(config))  # a copy, since strategies add to it
-        messages = list(ask(server_round, arrays, own, _Nodes(nodes)))
-    given = {message.metadata.dst_node_id: message.content for message in messages}
-    first = [message.content for message in messages[:1]]
+    least = max(getattr(part, "min_evaluate_nodes", 0) for part in parts)
+    settings = EVERYBODY | {"min_evaluate_nodes": min(least, len(nodes))}
+    with changed(parts, settings):
+        messages = list(ask(server_round, arrays, config, _Nodes(nodes)))
+    # A copy of the settings, which may change before the message is sent.
     return {
-        node: RecordDict(dict(content))
-        for node in nodes
-        for content in ([given[node]] if node in given else first)
+        message.metadata.dst_node_id: RecordDict(
+            {
+                name: ConfigRecord(dict(record)) if isinstance(record, ConfigRecord) else record
+                for name, record in message.content.items()
+            }
+        )
+        for message in messages
+        if message.metadata.dst_node_id in nodes
     }
 
 

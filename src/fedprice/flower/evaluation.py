@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from flwr.app import MetricRecord
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from flwr.app import Message
 
-    from fedprice.market.offers import Terms
     from fedprice.rounds.loop import Round, Rounds
 
-__all__ = ["LossWatch", "mean_metrics", "metrics_of", "tell_unusual"]
+__all__ = ["EXAMPLES", "LossWatch", "is_count", "mean_metrics", "metrics_of", "tell_unusual"]
 
 _log = logging.getLogger("flwr")
 
@@ -32,13 +31,12 @@ Value = int | float | list[int] | list[float]
 
 
 def mean_metrics(
-    answers: Iterable[tuple[str, Message]], terms: Mapping[str, Terms]
+    answers: Iterable[tuple[str, Message]], samples: Mapping[str, float]
 ) -> MetricRecord | None:
     """Return the clients' metrics, weighted by their numbers of examples; None if there are none.
 
     Numbers and lists of numbers are averaged; a metric that one client lacks is averaged over the
-    others. A client that does not say how many examples it used counts with the samples
-    that it agreed on.
+    others. A client that does not say how many examples it used counts with its `samples`.
     """
     sums: dict[str, npt.NDArray[np.float64]] = {}
     weights: dict[str, float] = {}
@@ -48,8 +46,8 @@ def mean_metrics(
             continue
         found = metrics_of(reply)
         weight = found.pop(EXAMPLES, None)
-        if not (isinstance(weight, int | float) and 0 <= weight < MOST):
-            weight = terms[client].samples
+        if not is_count(weight):
+            weight = samples[client]
         room = LONGEST
         for name, value in found.items():
             room -= len(value) if isinstance(value, list) else 1
@@ -70,6 +68,11 @@ def mean_metrics(
         if weights[name]:
             means[name] = (total / weights[name]).tolist()
     return means or None
+
+
+def is_count(value: object) -> TypeGuard[float]:
+    """Return whether a metric is a number of examples."""
+    return isinstance(value, int | float) and 0 <= value < MOST
 
 
 def metrics_of(reply: Message) -> dict[str, Value]:

@@ -17,7 +17,7 @@ from fedprice.flower.compat import failed_inside
 from fedprice.flower.grid import InProcessGrid, repeat_failed_requests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from flwr.serverapp import Grid
 
@@ -107,7 +107,12 @@ class Exchange:
         return list(self.stream(grid, messages, within))
 
     def stream(
-        self, grid: Grid, messages: list[Message], within: float = math.inf
+        self,
+        grid: Grid,
+        messages: list[Message],
+        within: float = math.inf,
+        late: Collection[str] = (),
+        enough: Callable[[], bool] | None = None,
     ) -> Iterator[Message]:
         """Send messages and yield the replies that come in time, as soon as they arrive.
 
@@ -119,29 +124,35 @@ class Exchange:
             What to send.
         within
             The most seconds for all of it, if less than what each may take.
+        late
+            Earlier messages whose replies are yielded, too, if they come meanwhile.
+        enough
+            Whether to stop, asked after every look for replies.
         """
         repeat_failed_requests(grid)
         last = time.monotonic() + within
         left, pause = list(messages), 0.02
         most = self.at_once or len(messages)
         # In one process a client answers as soon as it is sent a message: there is one reply at a
-        # time.
-        step = 1 if isinstance(grid, InProcessGrid) else most
+        # time, unless all are to be asked before enough have answered.
+        step = 1 if isinstance(grid, InProcessGrid) and enough is None else most
         waiting: dict[str, float] = {}  # deadlines by message
-        while left or waiting:
+        behind = set(late)
+        while left or waiting or behind:
             room = max(min(most - len(waiting), step), 0)
             some, left = left[:room], left[room:]
             until = min(time.monotonic() + self.timeout, last)
             if some:
                 pushed = _repeated(partial(grid.push_messages, some), until)
                 waiting |= {name: until for name in pushed if name}
-            for reply in _repeated(partial(grid.pull_messages, [*waiting]), until):
+            for reply in _repeated(partial(grid.pull_messages, [*waiting, *behind]), until):
                 waiting.pop(reply.metadata.reply_to_message_id, None)
+                behind.discard(reply.metadata.reply_to_message_id)
                 yield reply
                 del reply  # it may be large, and the next one has not arrived yet
             now = time.monotonic()
             waiting = {name: until for name, until in waiting.items() if until > now}
-            if now > last:
+            if now > last or not (left or waiting) or (enough is not None and enough()):
                 break
             if waiting and (not left or len(waiting) >= most):
                 time.sleep(pause)

@@ -1,4 +1,4 @@
-"""`Intake`: reads the replies to calls, and has the market check them.
+"""`Intake`: reads and checks the replies to calls; `SignedIntake`: has the market check them, too.
 
 A reply contains new weights, or an update new − old; its parameters become one flat row, and its
 buffers another. One row is used for all replies: a large model is not copied more than once.
@@ -25,10 +25,10 @@ from fedprice.flower.wire import (
     with_content,
 )
 from fedprice.learning.task import Updates
-from fedprice.market.messages import ANY, RefusedError
+from fedprice.market.messages import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
     from flwr.app import Message
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fedprice.learning.layout import Layout
     from fedprice.market.run import MarketRun
 
-__all__ = ["Intake", "without_arrays"]
+__all__ = ["Intake", "SignedIntake", "without_arrays"]
 
 _log = logging.getLogger("flwr")
 
@@ -52,30 +52,34 @@ class Intake:
 
     Parameters
     ----------
-    market
-        The market that checks them.
     names, layout
         The model.
     strategy
         A Flower strategy that aggregates; replies that it cannot aggregate are refused.
+    scale
+        What the weighted updates of a round, of whom this client's is one, are at most a multiple
+        of.
+    cap
+        The largest norm of a client's updates.
     """
 
     def __init__(
         self,
-        market: MarketRun,
         names: Sequence[str],
         layout: Layout,
         strategy: Wrapped | None = None,
+        *,
+        scale: Callable[[str], float],
+        cap: Callable[[str], float] = lambda _: math.inf,
     ) -> None:
-        self._market, self._names, self._layout = market, names, layout
-        self._strategy = strategy
-        self._is_bytes = ANY in market.agreement.schema.shapes
+        self._names, self._layout, self._strategy = names, layout, strategy
+        self._scale, self._cap = scale, cap
+        forms = zip(layout.dtypes, layout.shapes, strict=True)
+        self._is_bytes = [(str(kind), len(shape)) for kind, shape in forms] == [("uint8", 1)]
         self._row = np.empty((1, 0 if self._is_bytes else layout.size), layout.dtype)
 
-    def check(
-        self, client: str, reply: Message, model: Arrays, reach: float | None
-    ) -> Updates | None:
-        """Return the update in a client's reply, or None if it is refused.
+    def check(self, client: str, reply: Message, model: Arrays) -> Updates:
+        """Return the update in a client's reply, or refuse it.
 
         The next call overwrites what this one returned.
 
@@ -84,59 +88,53 @@ class Intake:
         client, reply
             Who answered, and what.
         model
-            The model of the round, from which the client started.
-        reach
-            η E of the round, where it is known.
+            The model from which the client started.
         """
-        signed = None
-        try:
-            _require_reply(reply, client)
-            fields = market_fields(reply.content)
-            cap = self._market.agreement.caps.get(client, math.inf)
-            if type(norm := fields.get("norm")) is float and norm > cap:
-                # Counted as refused for its norm, so that a cap that is too low grows.
-                reason = f"its norm {norm:.4g} is above the cap of {cap:.4g}: it did not send it."
-                self._market.refuse(client, reason, norm=cap)
-                return None
-            signed = signed_of(fields, "update")
-            record, is_update = the_arrays(reply.content), fields.get("returns") == "update"
-            arrays = named_arrays(record, self._names)
-            digest = hash_of_record(record, update=is_update)
-            if self._is_bytes and is_update:
-                raise RefusedError(
-                    "a model of bytes cannot be subtracted; return the model itself."
-                )
-            buffers = None
-            if self._is_bytes or [array.shape for array in arrays] == list(self._layout.shapes):
-                if self._strategy is not None:
-                    self._strategy.require_fit(self.with_weights(reply, model).content)
-                if not self._is_bytes:
-                    buffers = self._read(arrays, None if is_update else model)
-                    if [array.dtype for array in arrays] == list(self._layout.dtypes):
-                        self._require_change(model)
-                    self._require_small(client, arrays)
-                    self._require_variances(arrays)
-            else:
-                self._row[:] = 0.0  # the market then refuses it with the reason
-        except RefusedError as error:
-            self._market.refuse(client, str(error), signed)
+        require_reply(reply, client)
+        arrays = named_arrays(the_arrays(reply.content), self._names)
+        if not self._fits(arrays):
+            raise RefusedError("its arrays have other shapes than the model.")
+        buffers = self._changed(client, reply, arrays, model)
+        if self._is_bytes:
+            return Updates(self._row)
+        norm = math.sqrt(float(np.einsum("i,i->", *[self._row[0]] * 2, dtype=np.float64)))
+        if not math.isfinite(norm):
+            raise RefusedError("it is not finite.")
+        return Updates(self._row, buffers=buffers, norms=np.array([norm]))
+
+    def _fits(self, arrays: Arrays) -> bool:
+        return self._is_bytes or [own.shape for own in arrays] == list(self._layout.shapes)
+
+    def _changed(
+        self, client: str, reply: Message, arrays: Arrays, model: Arrays, *, is_update: bool = False
+    ) -> FloatArray | None:
+        """Write the update into the row, if nothing speaks against it; return the buffers."""
+        if self._strategy is not None:
+            self._strategy.require_fit(self.with_weights(reply, model).content)
+        if self._is_bytes:
             return None
-        change = arrays if self._is_bytes else [*self._layout.split(self._row[0])]
-        norm = self._market.accept(
-            client, signed, arrays, reach=reach, digest=digest, change=change
-        )
-        norms = None if self._is_bytes else np.array([norm])
-        return Updates(self._row, buffers=buffers, norms=norms) if norm else None
+        buffers = self._read(arrays, None if is_update else model)
+        if [array.dtype for array in arrays] == list(self._layout.dtypes):
+            self._require_change(model)
+        self._require_small(client, arrays)
+        self._require_variances(arrays)
+        return buffers
 
     def with_weights(self, reply: Message, base: Arrays) -> Message:
         """Return a reply that was admitted with new weights, where it has new − old."""
         if market_fields(reply.content).get("returns") != "update":
             return reply
+        return self.rebased(reply, [np.zeros_like(own) for own in base], base)
+
+    def rebased(self, reply: Message, start: Arrays, base: Arrays) -> Message:
+        """Return a reply as if its client had started from `base` instead of `start`."""
         (name,) = reply.content.array_records
         arrays = arrays_of(reply.content.array_records[name])
         weights = [
-            own if is_buffer else np.asarray(old + own, old.dtype)
-            for own, old, is_buffer in zip(arrays, base, self._layout.buffers, strict=True)
+            own if is_buffer else np.asarray(new + (own - old), new.dtype)
+            for own, old, new, is_buffer in zip(
+                arrays, start, base, self._layout.buffers, strict=True
+            )
         ]
         content = RecordDict({**reply.content, name: to_record(self._names, weights)})
         return with_content(reply, content)
@@ -171,9 +169,7 @@ class Intake:
 
     def _require_small(self, client: str, arrays: Arrays) -> None:
         """Refuse an update whose weighted sum with others the model's numbers could not hold."""
-        market, layout = self._market, self._layout
-        scale = 4 * len(market.agreement.deals) * market.weight(client)
-        cap = market.agreement.caps.get(client, math.inf)
+        layout, scale, cap = self._layout, self._scale(client), self._cap(client)
         for array, largest, is_buffer in zip(arrays, layout.largest, layout.buffers, strict=True):
             # Buffers have no cap; whole numbers are clipped where they go out of range.
             floats = is_buffer and array.dtype.kind == "f" and array.size
@@ -187,6 +183,73 @@ class Intake:
                 top = max(float(part.max()), -float(part.min()))
                 if scale * top >= largest:
                     raise RefusedError("it is too large for the numbers of the model.")
+
+
+class SignedIntake(Intake):
+    """Has the market check the replies, too.
+
+    Parameters
+    ----------
+    market
+        The market.
+    names, layout, strategy
+        As for `Intake`.
+    """
+
+    def __init__(
+        self,
+        market: MarketRun,
+        names: Sequence[str],
+        layout: Layout,
+        strategy: Wrapped | None = None,
+    ) -> None:
+        count, caps = len(market.agreement.deals), market.agreement.caps
+        super().__init__(
+            names,
+            layout,
+            strategy,
+            scale=lambda client: 4 * count * market.weight(client),
+            cap=lambda client: caps.get(client, math.inf),
+        )
+        self._market = market
+
+    def take(
+        self, client: str, reply: Message, model: Arrays, reach: float | None
+    ) -> Updates | None:
+        """Return the update in a client's reply, as `check`, or None if it is refused.
+
+        `reach` is η E of the round, where it is known.
+        """
+        signed = None
+        try:
+            require_reply(reply, client)
+            fields, cap = market_fields(reply.content), self._cap(client)
+            if type(norm := fields.get("norm")) is float and norm > cap:
+                # Counted as refused for its norm, so that a cap that is too low grows.
+                reason = f"its norm {norm:.4g} is above the cap of {cap:.4g}: it did not send it."
+                self._market.refuse(client, reason, norm=cap)
+                return None
+            signed = signed_of(fields, "update")
+            record, is_update = the_arrays(reply.content), fields.get("returns") == "update"
+            arrays = named_arrays(record, self._names)
+            digest = hash_of_record(record, update=is_update)
+            if self._is_bytes and is_update:
+                raise RefusedError(
+                    "a model of bytes cannot be subtracted; return the model itself."
+                )
+            if self._fits(arrays):
+                buffers = self._changed(client, reply, arrays, model, is_update=is_update)
+            else:
+                buffers, self._row[:] = None, 0.0  # the market then refuses it with the reason
+        except RefusedError as error:
+            self._market.refuse(client, str(error), signed)
+            return None
+        change = arrays if self._is_bytes else [*self._layout.split(self._row[0])]
+        norm = self._market.accept(
+            client, signed, arrays, reach=reach, digest=digest, change=change
+        )
+        norms = None if self._is_bytes else np.array([norm])
+        return Updates(self._row, buffers=buffers, norms=norms) if norm else None
 
 
 def _subtract(new: npt.NDArray[Any], old: npt.NDArray[Any] | None, out: npt.NDArray[Any]) -> None:
@@ -214,7 +277,8 @@ def without_arrays(reply: Message) -> Message:
     return with_content(reply, content)
 
 
-def _require_reply(reply: Message, client: str) -> None:
+def require_reply(reply: Message, client: str) -> None:
+    """Refuse an error instead of a reply."""
     if reply.has_error():
         # For the operator only; texts of strangers do not belong in the ledger.
         _log.warning("the program of %s failed: %.200r", client, reply.error.reason)

@@ -14,7 +14,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 
 from fedprice.flower.wire import to_record
-from fedprice.market.states import KINDS
+from fedprice.rows import KINDS
 
 if TYPE_CHECKING:
     from fedprice.arrays import State

@@ -9,58 +9,49 @@ arrays.
 from __future__ import annotations
 
 import logging
-import time
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.app import Message, MetricRecord, RecordDict
 
-from fedprice.arrays import LARGE, each_meanwhile
 from fedprice.errors import InputError, UndeliveredError
 from fedprice.flower.agreements import Agreements
-from fedprice.flower.evaluation import LossWatch, mean_metrics, metrics_of, tell_unusual
-from fedprice.flower.exchange import Exchange, Limits, answered
+from fedprice.flower.evaluation import metrics_of
 from fedprice.flower.identity import server_here
-from fedprice.flower.intake import Intake, without_arrays
+from fedprice.flower.intake import SignedIntake
+from fedprice.flower.participation import SILENT, Participation
 from fedprice.flower.presence import Presence
 from fedprice.flower.receipts import Receipts
-from fedprice.flower.suitable import require_mean, require_numbers, takes_mean
-from fedprice.flower.wire import MARKET, arrays_of, hash_of_record, market_record, to_record
-from fedprice.flower.wrapped import Wrapped
-from fedprice.learning.layout import Layout, buffers_among
+from fedprice.flower.wire import MARKET, hash_of_record, market_record, to_record
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import require_name
 from fedprice.market.participation import market_rounds, state_after
 from fedprice.market.periods import Periods, at_their_caps
 from fedprice.market.run import MarketRun
-from fedprice.rounds import Memory, Plain
-from fedprice.rounds.aggregation import Outside
 from fedprice.rounds.loop import group
 from fedprice.verify import period_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from flwr.app import Context
+    from flwr.app import ArrayRecord, ConfigRecord, Context
     from flwr.serverapp import Grid
+    from flwr.serverapp.strategy import Result, Strategy
 
     from fedprice.arrays import Arrays
+    from fedprice.flower.exchange import Limits
     from fedprice.flower.pricing import Pricing
     from fedprice.learning.task import Updates
     from fedprice.market.messages import SigningKey
-    from fedprice.rounds import Aggregator, Rounds, ServerStep
+    from fedprice.rounds import Aggregator, ServerStep
     from fedprice.rounds.loop import Round
 
 __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # the log of a Flower app
-SILENT = 3  # a run is stopped after this many rounds in a row in which nobody delivers
-NOBODY = 0  # no node has this id
 RECEIPT_WAIT = 10.0  # seconds to wait for clients to take their last receipts
 
 
-class PricedParticipation(Strategy):
+class PricedParticipation(Participation):
     """Buys participation, trains with the clients that join, and pays through a ledger.
 
     Parameters
@@ -111,6 +102,7 @@ class PricedParticipation(Strategy):
         period is opened.
     """
 
+    _evaluates = False
     started = 0  # how many were started in this process
 
     def __init__(
@@ -139,113 +131,41 @@ class PricedParticipation(Strategy):
     ) -> None:
         if (learning_rate is None) != (local_steps is None):
             raise InputError("give both `learning_rate` and `local_steps`, or neither.")
-        if quorum is not None and not 1 <= quorum <= (clients or quorum):
-            most = "the clients" if clients is None else f"{clients}, the clients"
-            raise InputError(f"`quorum` must be 1 to {most}; got {quorum!r}.")
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger(ledger, key=key)
-        self.run, self.key, self.pricing, self.clients = run, key, pricing, clients
-        self.quorum = quorum or clients or 1
-        self.periods, self.limits = periods or Periods(), limits or Limits()
-        self.strategy = None if strategy is None else Wrapped(strategy)
-        if strategy is not None and server_step:
-            raise InputError("`strategy` takes the server's step; leave `server_step` out.")
-        if strategy is not None and aggregator:
-            require_mean(strategy)
-        whole = strategy is not None and not aggregator and not takes_mean(strategy)
-        self._outside = self.strategy if whole else None  # a strategy that aggregates, too
-        own = Memory() if self._outside is None else Outside(self._outside.name)
-        self.aggregator: Aggregator = aggregator or own
-        step = Plain() if self.strategy is None else Plain(self.strategy.name)
-        self.server_step = server_step or step
-        self.buffers = buffers
+        self.run, self.key, self.pricing = run, key, pricing
+        self.periods = periods or Periods()
+        self._set(
+            clients=clients,
+            quorum=quorum,
+            aggregator=aggregator,
+            server_step=server_step,
+            strategy=strategy,
+            buffers=buffers,
+            limits=limits,
+            evaluate_clients=evaluate_clients,
+        )
         pricing.require_same(self.aggregator, self.server_step)
         self.learning_rate, self.local_steps = learning_rate, local_steps
-        self.evaluate_clients = evaluate_clients
         self.fund, self.task = fund, task
         self.seed, self.beacon = seed, beacon
         self.market: MarketRun | None = None
-        self.exchange = Exchange(self.limits.round_timeout, self.limits.at_once)
         self.presence = Presence(run, key, keys, self.limits, self.exchange)
-        self._names: list[str] = []
-        self._initial: Arrays = []
-        self._layout = Layout.of([])
         self._plan: list[int] = []
         self._period = 0  # counted from 1
-        self._loop: Rounds | None = None
-        self._round: Round | None = None
-        self._called: list[tuple[str, Message]] = []
-        self._evaluated: list[tuple[str, Message]] = []
         self.receipts: Receipts | None = None
-        self._losses = LossWatch()
         self._differs: set[str] = set()
-        self._silent = 0  # rounds in a row in which no client that drew heads delivered
-        self._failing: set[str] = set()  # the clients that drew heads in them
 
     def summary(self) -> None:
         """Log what this strategy does."""
         _log.info("\tPricedParticipation: run %s, ledger %s", self.run, self.ledger.name)
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord,
-        num_rounds: int = 3,
-        timeout: float = 3600,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
+    def start(self, *arguments: Any, **settings: Any) -> Result:
         """Run the market: agree, train, pay, settle; resume where the ledger ends.
 
-        Parameters
-        ----------
-        grid, initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
-            As for any strategy of Flower.
-        timeout
-            The most seconds for the replies of a round, if less than the limit.
+        The parameters are those of `Participation.start`.
         """
-        started = time.monotonic()
         PricedParticipation.started += 1
-        self.exchange.timeout = min(self.limits.round_timeout, timeout)
-        _log.info("Starting %s strategy:", type(self).__name__)
-        self.summary()
-        result, arrays = Result(), self.agree(grid, initial_arrays, num_rounds)
-
-        def judge(server_round: int, proposed: ArrayRecord) -> MetricRecord | None:
-            found = None if evaluate_fn is None else evaluate_fn(server_round, proposed)
-            if found is not None:
-                _log.info("Global evaluation\n\t└──> MetricRecord: %s", found)
-                tell_unusual(f"round {server_round}", found)
-                result.evaluate_metrics_serverapp[server_round] = found
-                self._losses.look(server_round, found, self._rounds(), self._round)
-            return found
-
-        self._keep("server", judge(self.done, arrays))
-        while self.done < num_rounds:
-            if self._over():
-                arrays = self._next_period(grid)
-            server_round, config = self.done + 1, train_config or ConfigRecord()
-            _log.info("")
-            _log.info("[ROUND %s/%s]", server_round, num_rounds)
-            sent = self.configure_train(server_round, arrays, config, grid)
-            arrays, metrics = self._proposed(self.exchange.stream(grid, sent))
-            found = judge(server_round, arrays)
-            self._close()
-            self._keep("train", metrics)
-            self._keep("server", found)
-            result.train_metrics_clientapp[server_round] = metrics
-            self._require_deliveries(grid, server_round == num_rounds)
-            config = evaluate_config or ConfigRecord()
-            sent = self.configure_evaluate(server_round, arrays, config, grid)
-            found = self.aggregate_evaluate(server_round, self.exchange.replies(grid, sent))
-            if found:
-                self._keep("clients", found)
-                result.evaluate_metrics_clientapp[server_round] = found
-        self._settle(grid)
-        result.arrays = arrays
-        _log.info("Strategy execution finished in %.2fs", time.monotonic() - started)
-        _log.info("Final results:\n%s", result)
-        return result
+        return super().start(*arguments, **settings)
 
     def _keep(self, who: str, metrics: MetricRecord | None) -> None:
         """Store metrics in the ledger, outside its chain; a failure to store them stops no run."""
@@ -295,10 +215,7 @@ class PricedParticipation(Strategy):
         """
         self.ledger.use_key(self.key)
         self.presence.know(self.ledger.books.keys)
-        self._names, self._initial = list(initial_arrays.keys()), arrays_of(initial_arrays)
-        buffers = buffers_among(self._initial, self._names, self.buffers)
-        self._layout = Layout.of(self._initial, buffers)
-        require_numbers(initial_arrays, None if self._outside is None else self._outside.strategy)
+        self._describe(initial_arrays)
         self._plan = self.periods.split(num_rounds)
         require_name("run", period_of(self.run, len(self._plan)))
         self._agreements = Agreements(
@@ -333,12 +250,12 @@ class PricedParticipation(Strategy):
             self._period += 1
         return self._enter(grid)
 
-    def _next_period(self, grid: Grid) -> ArrayRecord:
+    def _next_period(self, grid: Grid) -> None:
         """Settle the period that is over, and start the next one with the present clients."""
         self._settle(grid)
         self._period += 1
         self.presence.renew(grid)
-        return self._enter(grid)
+        self._enter(grid)
 
     def _enter(self, grid: Grid) -> ArrayRecord:
         """Open or resume the current period; return the model to continue from."""
@@ -352,7 +269,7 @@ class PricedParticipation(Strategy):
             self.presence.close(agreement.keys)
         self.market = MarketRun(self.ledger, agreement)
         self.receipts = Receipts(self.ledger, self.key, agreement)
-        self._intake = Intake(self.market, self._names, self._layout, self._outside)
+        self._signed_intake = SignedIntake(self.market, self._names, self._layout, self._outside)
         left = state_after(self.ledger, before[-1], self._layout) if before else None
         self._loop = market_rounds(
             self.market,
@@ -362,9 +279,9 @@ class PricedParticipation(Strategy):
             admit=None,  # the intake checks updates before they arrive
             before=left,
         )
+        self._kept = self._loop.notes if self._loop.done else group(left or {}, "notes")
         if self.strategy is not None:
-            notes = self._loop.notes if self._loop.done else group(left or {}, "notes")
-            self.strategy.restore(group(notes, "strategy"))
+            self.strategy.restore(group(self._kept, "strategy"))
         clients, first = len(agreement.deals), self.done + 1
         _log.info("run %s: %s clients, from round %s", self._name(), clients, first)
         if self.done == sum(self._plan):
@@ -390,100 +307,61 @@ class PricedParticipation(Strategy):
         ]
         self.exchange.replies(grid, sent, within=RECEIPT_WAIT)
 
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return calls to the clients whose coin shows heads; no others are contacted."""
-        market, loop = self._market(), self._rounds()
+    def _reachable(self, grid: Grid) -> dict[str, int]:
+        """Return the nodes of the clients that may be called now; go on to the next period."""
+        if self._over() and self._period < len(self._plan):
+            self._next_period(grid)
         self.presence.learn(grid)  # a client that came back has another node id
         online = self.exchange.online(grid)
-        self._round = loop.begin()
-        model = hash_of_record(arrays)
-        self._called, proofs = [], self._proofs()
-        head, nodes = proofs.head(), self.presence.nodes
-        heads = self._round.heads.tolist()
-        reached = [n for n in heads if nodes.get(loop.ids[n]) in online]
-        asked = [nodes[loop.ids[n]] for n in reached]
-        if not asked and self._outside is None:
-            asked = [NOBODY]  # a strategy takes a step by the estimate in any round
-        contents = self._contents("train", server_round, arrays, config, asked)
-        for client in (loop.ids[n] for n in reached):
-            node = nodes[client]
-            call = market_record(**proofs.call(client, market.round, model, head))
-            content = RecordDict({**contents[node], MARKET: call})
-            message = self.exchange.message(content, node, "train", str(server_round))
-            self._called.append((client, message))
-        self._round.expect(np.array(reached, np.int64))
-        if self.strategy is None:  # a strategy logs this itself
-            _log.info("configure_train: Sampled %s nodes (out of %s)", len(reached), len(loop.ids))
-        return [message for _, message in self._called]
+        return {own: node for own, node in self.presence.nodes.items() if node in online}
 
-    def _contents(
-        self,
-        kind: Literal["train", "evaluate"],
-        server_round: int,
-        arrays: ArrayRecord,
-        config: ConfigRecord,
-        nodes: list[int],
-    ) -> dict[int, RecordDict]:
-        """Return what is sent to each node in addition to the market's record."""
-        if self.strategy is not None:
-            ask = self.strategy.train_contents
-            ask = ask if kind == "train" else self.strategy.evaluate_contents
-            return ask(server_round, arrays, config, nodes)
-        own = ConfigRecord(dict(config) | {"server-round": server_round})
-        return dict.fromkeys(nodes, RecordDict({"arrays": arrays, "config": own}))
+    def _nodes(self) -> Mapping[str, int]:
+        return self.presence.nodes
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord, MetricRecord]:
-        """Check the updates, move the model, and record the round."""
-        proposed = self._proposed(replies)
-        self._close()
-        return proposed
+    def _calls(self, clients: list[str], arrays: ArrayRecord) -> list[dict[str, ConfigRecord]]:
+        """Return the signed call of each of these clients."""
+        market, proofs, model = self._market(), self._proofs(), hash_of_record(arrays)
+        head = proofs.head()
+        calls = [proofs.call(client, market.round, model, head) for client in clients]
+        return [{MARKET: market_record(**call)} for call in calls]
 
-    def _proposed(self, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
-        """Process the updates of a round; return the model that they propose, and who joined."""
-        market, loop, round_ = self._market(), self._rounds(), self._round
-        if round_ is None:
-            raise InputError("no round is under way; call `configure_train` first.")
-        numbers = {client: n for n, client in enumerate(loop.ids)}
-        taken = list[tuple[str, Message]]()
-        reach = self._reach(self.done)
+    def _call(self, content: RecordDict, node: int) -> Message:
+        return self.exchange.message(content, node, "train", str(self.done + 1))
 
-        def check(answer: tuple[str, Message]) -> tuple[str, Message, Updates] | None:
-            client, reply = answer
-            updates = self._intake.check(client, reply, round_.model, reach)
-            if updates is None:
-                return None
-            # The arrays are in the updates, unless a strategy aggregates them.
-            return client, reply if self._outside is not None else without_arrays(reply), updates
+    def sent(self, grid: Grid, messages: list[Message]) -> Iterable[Message]:
+        """Send calls, and return the replies that come in time."""
+        return self.exchange.stream(grid, messages)
 
-        def add(checked: tuple[str, Message, Updates] | None) -> None:
-            if checked is not None:
-                client, reply, updates = checked
-                round_.arrive(np.array([numbers[client]]), updates)
-                taken.append((client, reply))
+    def _asked(self) -> list[tuple[str, Message]]:
+        return self._called
 
-        # While a large update is checked, the next one is on its way.
-        large = self._layout.size >= LARGE
-        each_meanwhile(answered(self._called, replies), check, add, large=large)
-        for client, own in market.refused.items():
+    def _weighed(self, replies: Iterable[Message]) -> Iterable[Message]:
+        return replies
+
+    def _check(self, client: str, reply: Message, model: Arrays) -> tuple[Updates, Message] | None:
+        """Return the update in a client's reply, or None if the market refuses it."""
+        updates = self._signed_intake.take(client, reply, model, self._reach(self.done))
+        return None if updates is None else (updates, reply)
+
+    def _tell(self, taken: list[tuple[str, Message]]) -> None:
+        """Log which updates were refused, and which clients train on other samples than agreed."""
+        for client, own in self._market().refused.items():
             why = own.reason
             _log.warning("round %s: the update of %s is refused: %s", self.done + 1, client, why)
-        called = len(self._called)
-        failed = called - len(taken)
+        failed = len(self._called) - len(taken)
         if self._outside is None:
             _log.info("aggregate_train: Received %s results and %s failures", len(taken), failed)
         self._compare_samples(taken)
-        self._silent = 0 if taken else self._silent + bool(round_.heads.size)
-        drew = {loop.ids[n] for n in round_.heads.tolist()}
-        self._failing = set() if taken else self._failing | drew
-        metrics = self._aggregated(round_, taken) or MetricRecord()
-        _log.info("\t└──> Aggregated MetricRecord: %s", metrics)
-        tell_unusual(f"round {self.done + 1}", metrics)
-        counts = {"called": called, "joined": len(taken)}
-        return to_record(self._names, round_.propose()), MetricRecord({**metrics, **counts})
+
+    def _whole(self, reply: Message, round_: Round) -> Message:
+        return self._signed_intake.with_weights(reply, round_.model)
+
+    def _weight(self, client: str) -> float:
+        return self._market().weight(client)
+
+    def _counts(self) -> Mapping[str, float]:
+        terms = self._market().agreement.terms
+        return {client: own.samples for client, own in terms.items()}
 
     def _compare_samples(self, taken: list[tuple[str, Message]]) -> None:
         """Warn once about each client that trains on another number of samples than agreed."""
@@ -493,29 +371,6 @@ class PricedParticipation(Strategy):
             if used != agreed and client not in self._differs:
                 self._differs.add(client)
                 _log.warning("%s agreed on %s samples and trains on %.40r", client, agreed, used)
-
-    def _aggregated(self, round_: Round, taken: list[tuple[str, Message]]) -> MetricRecord | None:
-        """Return the metrics of the clients that trained; let a strategy make the model."""
-        market = self._market()
-        if self.strategy is None:
-            return mean_metrics(taken, market.agreement.terms)
-        kept = zip(self._names, self._layout.buffers, strict=True)
-        buffers = [name for name, is_buffer in kept if is_buffer]
-        if self._outside is not None:
-            weighted = [
-                (self._intake.with_weights(reply, round_.model), market.weight(client))
-                for client, reply in taken
-            ]
-            model, metrics = self._outside.aggregate(self.done + 1, weighted, buffers)
-        else:
-            mean, replies = to_record(self._names, round_.propose()), [own for _, own in taken]
-            model, metrics = self.strategy.step(self.done + 1, mean, replies, buffers)
-        round_.take(round_.model if model is None else arrays_of(model))
-        notes = self._rounds().notes
-        for name in [name for name in notes if name.startswith("strategy.")]:
-            del notes[name]
-        notes |= {f"strategy.{name}": array for name, array in self.strategy.state().items()}
-        return metrics
 
     def _close(self) -> None:
         if self._round is not None:
@@ -533,51 +388,6 @@ class PricedParticipation(Strategy):
             return None
         return (rate(done) if callable(rate) else float(rate)) * self.local_steps
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> list[Message]:
-        """Return an evaluation request to each client, if clients evaluate."""
-        clients, nodes = self._market().agreement.deals, self.presence.nodes
-        wanted = self.evaluate_clients
-        if wanted is None:
-            wanted = self.strategy is not None and self.strategy.evaluates
-        online = self.exchange.online(grid) if wanted else set()
-        asked = [client for client in clients if nodes.get(client) in online]
-        contents = self._contents(
-            "evaluate", server_round, arrays, config, [nodes[client] for client in asked]
-        )
-        self._evaluated = [
-            (
-                client,
-                self.exchange.message(
-                    contents[nodes[client]], nodes[client], "evaluate", str(server_round)
-                ),
-            )
-            for client in asked
-            if nodes[client] in contents
-        ]
-        return [message for _, message in self._evaluated]
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Return the clients' metrics, averaged as Flower does."""
-        answers = list(answered(self._evaluated, replies))
-        if not self._evaluated:
-            return None
-        failed = len(self._evaluated) - sum(not reply.has_error() for _, reply in answers)
-        got = len(self._evaluated) - failed
-        if self.strategy is None:
-            _log.info("aggregate_evaluate: Received %s results and %s failures", got, failed)
-        if self.strategy is not None:
-            found = self.strategy.aggregate_evaluate(server_round, [r for _, r in answers])
-        else:
-            found = mean_metrics(answers, self._market().agreement.terms)
-        if found:
-            _log.info("\t└──> Aggregated MetricRecord: %s", found)
-            tell_unusual(f"round {server_round}", found)
-        return found
-
     def _over(self) -> bool:
         return self._rounds().done == self._rounds().total
 
@@ -593,11 +403,6 @@ class PricedParticipation(Strategy):
         if self.receipts is None:
             raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
         return self.receipts
-
-    def _rounds(self) -> Rounds:
-        if self._loop is None:
-            raise InputError("no agreement yet; call `start`, or `agree` before the first round.")
-        return self._loop
 
     @classmethod
     def of(cls, context: Context, pricing: Pricing, **changes: Any) -> Self:

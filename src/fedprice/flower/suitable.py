@@ -103,6 +103,13 @@ def parts_of(strategy: flower.Strategy) -> list[flower.Strategy]:
     for part in parts:
         _require(part)
         _tell(part)
+    for part in parts[1:]:
+        if type(part).start is not flower.Strategy.start:
+            name, outer = type(part).__name__, type(strategy).__name__
+            raise InputError(
+                f"{name} has a `start` of its own, which does not run inside {outer}; do its work "
+                "in `evaluate_fn`, which is called after each round, or after `start`."
+            )
     return parts
 
 
@@ -136,8 +143,6 @@ def _tell(strategy: flower.Strategy) -> None:
     name = type(strategy).__name__
     if getattr(strategy, "fraction_train", 1.0) < 1:
         _log.info("%s: `fraction_train` is not used; coins decide who trains", name)
-    if type(strategy).start is not flower.Strategy.start:
-        _log.warning("%s: its own `start` is not used", name)
     if isinstance(strategy, UNWEIGHTED):
         _log.warning("%s does not weight clients: those that join often count more", name)
     if isinstance(strategy, PRIVATE):

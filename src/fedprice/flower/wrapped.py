@@ -55,6 +55,11 @@ class Wrapped:
 
     def __init__(self, strategy: flower.Strategy) -> None:
         self.strategy, self._parts = strategy, parts_of(strategy)
+        # Its own: `started` puts the market's in their place.
+        self._configure_train = strategy.configure_train
+        self._configure_evaluate = strategy.configure_evaluate
+        self._aggregate_train = strategy.aggregate_train
+        self._aggregate_evaluate = strategy.aggregate_evaluate
         self._given = [dict(vars(part)) for part in self._parts]
         self._key: str = self._setting("weighted_by_key", "num-examples")
         self._types: dict[str, np.dtype[Any]] = {}
@@ -64,24 +69,29 @@ class Wrapped:
     ) -> dict[int, RecordDict]:
         """Return what the strategy sends to each of these nodes for training.
 
-        To be called before `aggregate` in every round in which a client trains: strategies store
-        the model here.
+        To be called before `aggregate` in every round: strategies store the model here, and may
+        change the settings. A node that the strategy skips gets what the first one gets.
         """
         self._types = {name: np.dtype(array.dtype) for name, array in arrays.items()}
-        ask = self.strategy.configure_train
+        ask = self._configure_train
         sent = contents(ask, self._parts, server_round, arrays, config, nodes)
         if nodes and not sent:
             name = type(self.strategy).__name__
             raise InputError(
                 f"{name} sends nothing in round {server_round}, but coins call clients."
             )
-        return sent
+        first = list(sent.values())[:1]
+        return {
+            node: RecordDict(dict(content))
+            for node in nodes
+            for content in ([sent[node]] if node in sent else first)
+        }
 
     def evaluate_contents(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, nodes: Sequence[int]
     ) -> dict[int, RecordDict]:
-        """Return what the strategy sends to each of these nodes for evaluation, if anything."""
-        ask = self.strategy.configure_evaluate
+        """Return what the strategy sends for evaluation to those of these nodes that it chooses."""
+        ask = self._configure_evaluate
         return contents(ask, self._parts, server_round, arrays, config, nodes)
 
     def require_fit(self, content: RecordDict) -> None:
@@ -128,7 +138,7 @@ class Wrapped:
             return found
 
         with changed(self._parts, {"train_metrics_aggr_fn": by_examples}):
-            arrays, metrics = self.strategy.aggregate_train(server_round, messages)
+            arrays, metrics = self._aggregate_train(server_round, messages)
         if arrays is None:
             return None, metrics
         model = {name: array.numpy() for name, array in arrays.items()}
@@ -172,7 +182,7 @@ class Wrapped:
         sound = [reply for reply in replies if not reply.has_error()]
         if not sound:
             return None
-        return self.strategy.aggregate_evaluate(server_round, consistent(sound, self._key))
+        return self._aggregate_evaluate(server_round, consistent(sound, self._key))
 
     def state(self) -> State:
         """Return the state that the strategy keeps between rounds; nothing if it keeps none.
@@ -215,6 +225,11 @@ class Wrapped:
     def name(self) -> str:
         """Its name, with the strategies inside it."""
         return " of ".join(type(part).__name__ for part in self._parts)
+
+    @property
+    def starts(self) -> bool:
+        """Whether it has a `start` of its own."""
+        return type(self.strategy).start is not flower.Strategy.start
 
     @property
     def evaluates(self) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.schema import sa, state_parts, states
-from fedprice.rows import chunks_of, rounds_of
+from fedprice.rows import KINDS, chunks_of, rounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
     from fedprice.arrays import State
 
-__all__ = ["KINDS", "check_states", "drop_state", "read_state", "stray_parts", "write_state"]
+__all__ = ["check_states", "drop_state", "read_state", "stray_parts", "write_state"]
 
 PART = 1 << 20  # bytes; larger rows are slower
 SMALL = 1 << 16  # bytes of an array that shares a part with others
-KINDS = "biufSU"  # dtype kinds whose arrays are fully described by their bytes
 
 _OWN = {
     table: table.c.run == sa.bindparam("of_run")  # expressions that every round needs, built once

@@ -19,12 +19,13 @@ changes must accumulate: C_r is then the phase plus the sum of the levels of the
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from fedprice.errors import InputError, require
-from fedprice.learning.draws import PHASES, PLACES, highest_levels, keys, mix
+from fedprice.learning.draws import PHASES, PLACES, highest_levels, joiners, keys, mix
 
 if TYPE_CHECKING:
     from fedprice.arrays import BoolArray, FloatArray, IntArray
@@ -61,10 +62,14 @@ class IndependentCoins:
     def __init__(self, levels: FloatArray, seed: int) -> None:
         self.levels, self._seed = levels, seed
         self._highest, self._buffer = highest_levels(levels), np.empty(levels.size, np.int64)
-        self._draw = require("fedprice.learning.kernels", "learn").draw_joiners
+        self._draw = None
+        if importlib.util.find_spec("numba"):
+            self._draw = require("fedprice.learning.kernels", "learn").draw_joiners
 
     def heads(self, round_: int) -> IntArray:
         """Return the clients whose coins show heads, in rising order."""
+        if self._draw is None:
+            return joiners(self._seed, round_, self.levels)  # the same, for fewer clients
         return self._buffer[: self._draw(self._seed, round_, self._highest, self._buffer)].copy()
 
 
@@ -130,7 +135,7 @@ def check_coins(name: str) -> None:
         raise InputError(f"`coins` must be {', '.join(words)} or {last}; got {name!r}.")
 
 
-def coins_of(name: str, levels: FloatArray, seed: int, task: Task) -> Coins:
+def coins_of(name: str, levels: FloatArray, seed: int, task: Task | None = None) -> Coins:
     """Return the coins with a name.
 
     Parameters
@@ -140,7 +145,8 @@ def coins_of(name: str, levels: FloatArray, seed: int, task: Task) -> Coins:
     levels, seed
         The probability of heads of each client, and what determines the coins.
     task
-        Whose clients; shared coins count them in the order of their labels, where it knows them.
+        Whose clients; shared coins count them in the order of their labels, where it knows them,
+        and otherwise in the order given.
     """
     check_coins(name)
     if name == "independent":
@@ -151,7 +157,7 @@ def coins_of(name: str, levels: FloatArray, seed: int, task: Task) -> Coins:
         return BlockCoins(level, phase, seed)
     if name == "spaced":
         return SpacedCoins(level, phase, step=level)
-    known = task.label_order()
+    known = None if task is None else task.label_order()
     order = np.arange(level.size) if known is None else known
     before = np.empty_like(level)
     before[order] = np.cumsum(level[order]) - level[order]

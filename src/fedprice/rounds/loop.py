@@ -221,6 +221,8 @@ class Round:
         The clients whose coins show heads, in rising order.
     model
         The model that they receive.
+    probability
+        The probability q ρ that each client's update arrives.
     length
         The length of the model's step, once it is proposed.
     """
@@ -228,7 +230,7 @@ class Round:
     def __init__(self, rounds: Rounds) -> None:
         self._rounds, self.number, self.model = rounds, rounds.done, rounds.model
         self.heads = rounds.participation.heads(self.number)
-        self._probability = rounds.participation.arrival()
+        self.probability = rounds.participation.arrival()
         self._joined, self._largest, self._heaviest = 0, 0.0, -1
         self._seen: list[tuple[Any, ...]] = []
         self.length = 0.0
@@ -245,9 +247,7 @@ class Round:
         """Return the collector of the updates, created when the first of them arrives."""
         if self._collector is None:
             rounds = self._rounds
-            arrivals = Arrivals(
-                self._expected, rounds.weight, self._probability, rounds.layout.size
-            )
+            arrivals = Arrivals(self._expected, rounds.weight, self.probability, rounds.layout.size)
             self._collector = rounds.aggregator.begin(rounds._aggregated, arrivals)
         return self._collector
 
@@ -268,7 +268,7 @@ class Round:
             return admitted
         own = self._squares(clients, values) if norms is None else norms**2
         self._collecting().add(clients, values)
-        weights = rounds.weight[clients] / self._probability[clients]
+        weights = rounds.weight[clients] / self.probability[clients]
         if buffers is not None:
             for weight, own_buffers in zip(weights.tolist(), buffers, strict=True):
                 self._buffers += (
@@ -396,7 +396,7 @@ class Round:
         return (
             f"{where}; its largest weight a/q was {self._largest:.3g}, of client "
             f"{self._rounds.ids[self._heaviest]!r}, whose updates arrive with probability "
-            f"{self._probability[self._heaviest]:.3g}. Set a largest weight in pricing (it raises "
+            f"{self.probability[self._heaviest]:.3g}. Set a largest weight in pricing (it raises "
             "low levels), lower the learning rate, or bound the server's steps."
         )
 
