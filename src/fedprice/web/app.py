@@ -16,21 +16,24 @@ from urllib.parse import urlsplit
 import uvicorn
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
+from nicegui import app as nicegui_app
 from nicegui import ui
+from python_multipart.exceptions import FormParserError
 from starlette.formparsers import MultiPartParser
 
 from fedprice.errors import InputError
 from fedprice.web.api import api
-from fedprice.web.connections import BACKLOG, Limited
+from fedprice.web.connections import BACKLOG, LARGEST_HEADERS, Limited
 from fedprice.web.dropped import DroppedTables
 from fedprice.web.guard import WILDCARDS, Guard, is_loopback, new_token
 from fedprice.web.kept_files import KeptFiles
+from fedprice.web.logs import LOG
 from fedprice.web.pages.beliefs import beliefs_page
 from fedprice.web.pages.client import client_page
 from fedprice.web.pages.price import price_page
 from fedprice.web.pages.results import report, results_page
 from fedprice.web.pages.runs import run_page, runs_page
-from fedprice.web.uploads import LARGEST_UPLOAD
+from fedprice.web.uploads import LARGEST_UPLOAD, of_upload
 from fedprice.web.watched import read_ahead
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ def build(served: Served, *, compress: bool = False) -> FastAPI:
     app.mount("/api", api(served))
     dropped = DroppedTables()
     MultiPartParser.spool_max_size = LARGEST_UPLOAD + 1  # uploads stay in memory
+    for mistake in (FormParserError, AttributeError):  # of NiceGUI, if a field is no file
+        nicegui_app.add_exception_handler(mistake, of_upload)
 
     @ui.page("/", response_timeout=PATIENCE)
     async def _price() -> None:
@@ -161,8 +166,9 @@ def serve(
 
     config = uvicorn.Config(
         _below(guarded, root_path), log_level="warning", timeout_graceful_shutdown=1,
-        server_header=False, ws_max_size=2**22, proxy_headers=False,
+        log_config=LOG, server_header=False, ws_max_size=2**22, proxy_headers=False,
         ws_per_message_deflate=compress, http=Limited, backlog=BACKLOG,
+        h11_max_incomplete_event_size=LARGEST_HEADERS,
     )  # fmt: skip
     with listening, private as folder:
         Server(config).run(sockets=[listening])

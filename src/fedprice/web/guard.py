@@ -10,8 +10,8 @@ user has open. Headers that browsers set themselves show which requests to refus
 - On any address other than loopback, every request needs the token: as the cookie that
   `?token=…` sets once, or as `Authorization: Bearer …`.
 
-The size and duration of bodies, and the number of requests, are limited. Every refusal is one line:
-as JSON below `/api`, as text elsewhere.
+The size and duration of bodies are limited. Every refusal is one line: as JSON below `/api`, as
+text elsewhere.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ __all__ = ["LARGEST_BODY", "WILDCARDS", "Guard", "is_loopback", "new_token"]
 LARGEST_BODY = LARGEST_UPLOAD + 2**20  # bytes of a request: an upload and what a form adds to it
 MOST_BODIES = 2 * LARGEST_BODY  # bytes of all bodies that are held at once
 LONGEST_WAIT = 30.0  # seconds for the next piece of a body
-MOST_REQUESTS = 1000  # at once, websockets included
 LEAST_TOKEN = 16  # characters
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 WILDCARDS = ("0.0.0.0", "::")
@@ -199,7 +198,6 @@ class Guard:
             own.add(socket.gethostname())
         self.port = port
         self.hosts = {_host(f"{name}:{port}") for name in own} | {_host(name) for name in names}
-        self.at_once = 0
         self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -210,8 +208,6 @@ class Guard:
         request = Request.of(scope)
         try:
             self.check(request)
-            if self.at_once >= MOST_REQUESTS:
-                raise GuardError(503, f"{MOST_REQUESTS} requests are open; try again later.")
             if self._has_token_in_query(request):
                 await self._welcome(request, scope, send)
                 return
@@ -220,11 +216,7 @@ class Guard:
             return
         # The prefix of the paths is the root path, never what a header says.
         kept = [(name, value) for name, value in scope["headers"] if name != b"x-forwarded-prefix"]
-        self.at_once += 1
-        try:
-            await self._pass(request, {**scope, "headers": kept}, receive, send)
-        finally:
-            self.at_once -= 1
+        await self._pass(request, {**scope, "headers": kept}, receive, send)
 
     def check(self, request: Request) -> None:
         """Raise `GuardError` unless a request may pass."""

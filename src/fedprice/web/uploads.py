@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from starlette.responses import JSONResponse
+
 from fedprice.columns import ColumnsError, suggested
 from fedprice.commands.games import assuming
 from fedprice.errors import InputError
@@ -13,10 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nicegui.events import UploadEventArguments
+    from starlette.requests import Request
+    from starlette.responses import Response
 
     from fedprice.clients import Clients
 
-__all__ = ["COLUMNS", "LARGEST_UPLOAD", "clients_of", "columns_to_rename", "content_of"]
+__all__ = [
+    "COLUMNS",
+    "LARGEST_UPLOAD",
+    "clients_of",
+    "columns_to_rename",
+    "content_of",
+    "of_upload",
+]
 
 LARGEST_UPLOAD = LARGEST_TABLE  # bytes
 NEEDED = ("client_id", "samples", "cost")
@@ -24,6 +35,13 @@ COLUMNS = (
     "client_id", "samples", "weight", "cost", "value", "grad_norm", "update_norm", "level_min",
     "level_max", "class",
 )  # fmt: skip
+
+
+async def of_upload(request: Request, error: Exception) -> Response:
+    """Answer with one line if the form in which a file is sent is malformed."""
+    if "/upload/" not in request.url.path:
+        raise error
+    return JSONResponse({"detail": "an upload must be a form with a file."}, 400)
 
 
 async def content_of(event: UploadEventArguments) -> tuple[str, bytes]:
