@@ -26,7 +26,17 @@ import numpy as np
 
 import fedprice as fp
 from fedprice.experiments.setups import SETUPS
-from fedprice.verify import LEVEL_ONE, Coins, coin_phase, due, most_heads, tariff_payment
+from fedprice.verify import (
+    COINS,
+    LEVEL_ONE,
+    REDRAWN,
+    SPACED,
+    Coins,
+    coin_phase,
+    due,
+    most_heads,
+    tariff_payment,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,15 +133,23 @@ def save(level: float, rounds: int) -> float:
     return most
 
 
-def choose_levels(period: int, periods: int = 4, blocks: Any = BLOCKS, steps: int = 20) -> float:
-    """Return how much more a client earns that moves its level, knowing where its coin is.
+def choose_levels(
+    period: int,
+    periods: int = 4,
+    blocks: Any = BLOCKS,
+    steps: int = 20,
+    cost: float = 10.0,
+    *,
+    coins: str = SPACED,
+) -> float:
+    """Return how much more a client earns that moves its level, knowing what it can of its coin.
 
     In every period it takes one of `steps` levels, by dynamic programming over all of them; its
     cost is that of its updates in the whole run, as if they were one level. The gain is over the
-    best level that it keeps.
+    best level that it keeps while coins go on, so that it has no luck.
     """
     tariff = [[units(end), round(price * MICRO)] for end, price in blocks]
-    grid, rounds, cost = np.arange(1, steps + 1) / steps, period * periods, 10.0
+    grid, rounds = np.arange(1, steps + 1) / steps, period * periods
 
     def earned(level: float) -> float:  # by one update
         return tariff_payment(tariff, units(level)) / MICRO / level / rounds
@@ -144,6 +162,17 @@ def choose_levels(period: int, periods: int = 4, blocks: Any = BLOCKS, steps: in
         for q in grid
         for counts in [[len(heads_of(p, units(q), rounds)) for p in PHASES]]
     )
+    if coins == REDRAWN:  # of a period it knows ⌊q W⌋, and how likely one head more is
+        most = np.array([profit(0.0, n) for n in range(2 * rounds + 2)])
+        for _ in range(periods):
+            options = []
+            for k, q in enumerate(grid, start=1):
+                n, rest = divmod(k * period, steps)
+                few, many = (np.append(most[m:], np.full(m, -np.inf)) for m in (n, n + 1))
+                luck = rest / steps * (many + earned(float(q)) * (n + 1)) if rest else 0.0
+                options.append((1 - rest / steps) * (few + earned(float(q)) * n) + luck)
+            most = np.max(options, axis=0)
+        return float(most[0]) / honest - 1
     gains = []
     for start in range(steps):  # where the coin is, in steps: the most that is paid, by updates
         best = {(start, 0): 0.0}
@@ -255,7 +284,10 @@ def measure() -> dict[str, Any]:
         "deliver": max(deliver(*own, tau) for own in SMALL for tau in EXPONENTS),
         "server": max(save(*own) for own in SMALL),
         "flat": max(choose_levels(w, 4, ((1.0, 12.0),), 40) for w in (1, 2, 5)),
-        "blocks": {w: choose_levels(w, 4, BLOCKS, 40) for w in (1, 2, 5, 20, 60)},
+        "blocks": {
+            w: [choose_levels(w, 4, BLOCKS, 40, coins=coins) for coins in COINS]
+            for w in (1, 2, 5, 20, 60)
+        },
     }
     for name, setup in SETUPS.items():
         federation = setup.federation()
@@ -286,6 +318,13 @@ def rows_of(result: dict[str, Any]) -> list[Row]:
             result["flat"], "<=", MOST_GAIN,
         ),
     ]  # fmt: skip
+    rows += [
+        (
+            f"two blocks: a client gains by moving its level between periods of {w} rounds",
+            found[COINS.index(REDRAWN)], "<=", MOST_GAIN,
+        )
+        for w, found in result["blocks"].items()
+    ]  # fmt: skip
     for title, found in result.items():
         if not isinstance(found, dict) or "gain" not in found:
             continue
@@ -304,8 +343,8 @@ def report(result: dict[str, Any]) -> str:
         holds = value >= limit if relation == ">=" else value <= limit
         sign = "≥" if relation == ">=" else "≤"
         lines.append(f"| {label} | {value:.2%} | {sign} {limit:.0%} | {'yes' if holds else 'NO'} |")
-    periods = ["| rounds of a period | gain |", "|---:|---:|"]
-    periods += [f"| {w} | {gain:.1%} |" for w, gain in result["blocks"].items()]
+    periods = ["| rounds of a period | coins go on | coins redrawn |", "|---:|---:|---:|"]
+    periods += [f"| {w} | {on:.1%} | {anew:.1%} |" for w, (on, anew) in result["blocks"].items()]
     return "\n".join(
         [
             "# Incentives: does anybody gain over honesty",
@@ -319,8 +358,9 @@ def report(result: dict[str, Any]) -> str:
             *lines,
             "",
             "A tariff of two blocks (12 per unit of level up to 0.2, then 4), for a client that "
-            "knows where its coin is and moves its level from period to period, in 4 periods: what "
-            "it earns more than with the best level that it keeps.",
+            "moves its level from period to period, in 4 periods: what it earns more than with the "
+            "best level that it keeps while coins go on. Where coins go on, it knows when its next "
+            "head comes; where they are redrawn, as with tariffs of several blocks, it does not.",
             "",
             *periods,
             "",

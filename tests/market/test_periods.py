@@ -255,6 +255,7 @@ def test_forged_links_are_found(chained: Ledger, tmp_path: Path) -> None:
         ({"follows": ""}, "follows must be 'run'; found ''"),
         ({"follows": "run#2"}, "follows must be 'run'; found 'run#2'"),
         ({"follows": None}, "conditions: `follows` must be 1 to 200 printable"),
+        ({"coins": "redrawn"}, "position of the coin of .* must be None"),
         ({"run": "run#3"}, "run must be 'run#2'; found 'run#3'"),
         ({"model": "0" * 64}, "model must be"),
         ({"run_rounds": 13}, "rounds of the whole run must be 12; found 13"),

@@ -18,7 +18,7 @@ from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain
 from fedprice.market.messages import ANY, ModelSchema
 from fedprice.market.money import micro_units
-from fedprice.market.offers import FOREVER, Conditions, fresh_nonce
+from fedprice.market.offers import FOREVER, Conditions, coins_for, fresh_nonce
 from fedprice.market.periods import Period
 from fedprice.market.simulation import simulation_nonce
 from fedprice.market.terms import one_more
@@ -163,6 +163,7 @@ class Agreements:
         else:
             priced = self.pricing(fit, period)
         seed = self.seed
+        proposals = proposals_of(fit, priced, period, reach, self.limits.norm_cap)
         conditions = Conditions(
             ledger=self.ledger.identity,
             server=self.key.public.hex(),
@@ -178,9 +179,9 @@ class Agreements:
             longest_gap=LONGEST_GAP,
             nonce=fresh_nonce() if seed is None else simulation_nonce(seed, name),
             expires=int(time.time() + self.limits.offer_lifetime) if seed is None else FOREVER,
+            coins=coins_for(own.tariff for own in proposals.values()),
             beacon=self.beacon[0] if self.beacon else "",
         )
-        proposals = proposals_of(fit, priced, period, reach, self.limits.norm_cap)
         if priced.turns is not None:
             names = [fit[n].client for n in priced.turns.order]
             proposals = {client: proposals[client] for client in names}

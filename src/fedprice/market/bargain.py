@@ -22,7 +22,7 @@ from fedprice.market.offers import (
     coin_secret,
     make_offers,
 )
-from fedprice.verify import MOST_ATTEMPTS, cost
+from fedprice.verify import MOST_ATTEMPTS, REDRAWN, cost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fedprice.market.messages import SigningKey
     from fedprice.market.offers import Conditions, Proposal
 
-__all__ = ["Bargain", "positions_after"]
+__all__ = ["Bargain", "positions_under"]
 
 NO_ANSWER = "it did not answer"
 
@@ -102,7 +102,7 @@ class Bargain:
         """
         replaced = {client: signed.hash for client, signed in self.offers.items()}
         dropped = dict.fromkeys(self.offers, why)
-        positions = positions_after(self.ledger, conditions.follows)
+        positions = positions_under(self.ledger, conditions)
         offers = make_offers(self.key, conditions, proposals, replaced, positions)
         self.ledger.record_offers(
             self.run, self.attempt + 1, conditions.text, list(offers.values()), dropped
@@ -116,7 +116,7 @@ class Bargain:
         made = self.ledger.books.offered.get(self.run)
         if self.conditions is None or made is None:
             raise InputError("no set of offers was begun; call `offer`.")
-        positions = positions_after(self.ledger, self.conditions.follows)
+        positions = positions_under(self.ledger, self.conditions)
         offers = make_offers(self.key, self.conditions, proposals, made.replaced, positions)
         self.ledger.record_offers(
             self.run, self.attempt, self.conditions.text, list(offers.values()), {}, made.turns + 1
@@ -258,9 +258,9 @@ class Bargain:
         return Agreement.load(self.ledger, self.run)
 
 
-def positions_after(ledger: Ledger, period: str) -> dict[str, int]:
-    """Return where a period left the coins of its clients; nothing if there is no such period."""
-    if not period:
+def positions_under(ledger: Ledger, conditions: Conditions) -> dict[str, int]:
+    """Return where coins go on, by client: where the period before left them, if at all."""
+    if not conditions.follows or conditions.coins == REDRAWN:
         return {}
-    run = ledger.run(period)
+    run = ledger.run(conditions.follows)
     return {name: c.coins.position(run.done) for name, c in run.clients.items() if c.coins}

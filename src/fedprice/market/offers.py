@@ -29,10 +29,10 @@ from fedprice.market.messages import (
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units
 from fedprice.market.tariffs import Tariff
 from fedprice.tariff import Tariffs
-from fedprice.verify import COINS, check_answer, require_number
+from fedprice.verify import REDRAWN, SPACED, check_answer, require_number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fedprice.arrays import FloatArray
 
@@ -52,6 +52,7 @@ __all__ = [
     "check_commitment",
     "chosen_level",
     "coin_secret",
+    "coins_for",
     "fresh_nonce",
     "make_offers",
     "norm_text",
@@ -90,7 +91,7 @@ class Conditions(Message):
     nonce, expires
         A number that was never used before, and the Unix time after which the offer expires.
     coins
-        How coins follow from the secrets; `fedprice.verify.COINS` is the only rule there is.
+        How coins follow from the secrets, one of `fedprice.verify.COINS`; see `coins_for`.
     beacon
         The public value that will be mixed into the coins, such as "drand 4815162"; empty for none.
     """
@@ -109,7 +110,7 @@ class Conditions(Message):
     longest_gap: int
     nonce: str
     expires: int
-    coins: str = COINS
+    coins: str = SPACED
     beacon: str = ""
 
     def __post_init__(self) -> None:
@@ -348,6 +349,15 @@ def make_offers(
         hidden = secret_hash(coin_secret(key, offer))
         offers[client] = key.sign(replace(offer, coin_hash=hidden))
     return offers
+
+
+def coins_for(tariffs: Iterable[Tariff]) -> str:
+    """Return the rule of coins for a period with these tariffs.
+
+    Where an update earns more at one level than at another, a client that knew that its next head
+    is due would choose the level that earns most: so coins begin anew in each period.
+    """
+    return SPACED if all(len(tariff.blocks) == 1 for tariff in tariffs) else REDRAWN
 
 
 def coin_secret(key: SigningKey, offer: Offer) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from fedprice.client_columns import WEIGHT_TOLERANCE
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
-from fedprice.market.bargain import Bargain, positions_after
+from fedprice.market.bargain import Bargain, positions_under
 from fedprice.market.coins import own_secret
 from fedprice.market.keys import simulation_key
 from fedprice.market.ledger import Ledger
@@ -30,6 +31,7 @@ from fedprice.market.offers import (
     Proposal,
     answer,
     chosen_level,
+    coins_for,
     make_offers,
 )
 from fedprice.market.participation import market_rounds, state_after
@@ -245,10 +247,11 @@ def agree(
             names, offered, least_levels(outcome), game.impact.tolist(), caps, strict=True
         )
     }
+    conditions = replace(conditions, coins=coins_for(offered))
     bargain = Bargain(ledger, server, conditions.run)
     if not bargain.attempt:
         bargain.offer(conditions, proposals)
-    positions = positions_after(ledger, conditions.follows)
+    positions = positions_under(ledger, conditions)
     wanted = make_offers(server, conditions, proposals, positions=positions)
     if wanted != bargain.offers:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .coins import Coins, coin_key, coin_mix, coin_phase, roster_hash, secret_hash
+from .coins import SPACED, Coins, coin_key, coin_mix, coin_phase, roster_hash, secret_hash
 from .forms import (
     LARGEST,
     LATEST,
@@ -113,7 +113,7 @@ def _signed_offers(
         client = offer["client"]
         if client in offers:
             raise VerificationError(f"{client!r} has two offers.")
-        position = _position(books, conditions["follows"], client)
+        position = _position(books, conditions, client)
         if offer["position"] != position:
             fail(f"position of the coin of {client!r}", position, offer["position"])
         if offer["conditions"] != sheet:
@@ -128,9 +128,9 @@ def _signed_offers(
     return offers, hashes
 
 
-def _position(books: Books, follows: str, client: str) -> int | None:
-    """Return where the previous period left a client's coin, if the client was in it."""
-    run = books.runs.get(follows)
+def _position(books: Books, conditions: Mapping[str, Any], client: str) -> int | None:
+    """Return where the coin of a client goes on: where the previous period left it, if at all."""
+    run = books.runs.get(conditions["follows"]) if conditions["coins"] == SPACED else None
     own = None if run is None else run.clients.get(client)
     return own.coins.position(run.done) if run and own and own.coins else None
 

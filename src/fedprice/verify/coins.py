@@ -8,6 +8,8 @@ from .forms import LEVEL_ONE, canonical, digest
 
 __all__ = [
     "COINS",
+    "REDRAWN",
+    "SPACED",
     "Coins",
     "coin_key",
     "coin_mix",
@@ -17,7 +19,10 @@ __all__ = [
     "secret_hash",
 ]
 
-COINS = "spaced"  # how a run's coins follow from its secrets: the only way there is
+# How a period's coins follow from its secrets. They are evenly spaced; "spaced" ones go on from
+# where the period before left them, "redrawn" ones begin anew, so that a client that chooses its
+# level does not know where its coin is.
+SPACED, REDRAWN = COINS = "spaced", "redrawn"
 
 
 class Coins:

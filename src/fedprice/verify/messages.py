@@ -63,8 +63,8 @@ def _schema(what: str, value: Any) -> None:
 
 
 def _coins(what: str, value: Any) -> None:
-    if value != COINS:
-        raise VerificationError(f"`{what}` must be {COINS!r}; got {value!r:.40}.")
+    if value not in COINS:
+        raise VerificationError(f"`{what}` must be one of {COINS}; got {value!r:.40}.")
 
 
 def _position(what: str, value: Any) -> None:
