@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from hypothesis import strategies as st
 
-from fedprice import Bound, Clients, Game
+from fedprice import Bound, Clients, Game, Outcome
+from fedprice.pricing.theorems import theorem_2_levels, theorem_3_prices
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -79,3 +80,27 @@ def hostile(rng: np.random.Generator, count: int) -> npt.NDArray[np.float64]:
     """Return positive numbers over twelve orders of magnitude."""
     drawn: npt.NDArray[np.float64] = 10.0 ** rng.uniform(-6, 6, count)
     return drawn
+
+
+def theorem_2_residual(best: Outcome) -> float:
+    """How far Theorem 2 is from holding, relative to 1/λ, over clients between their limits."""
+    game, inside = best.game, best.interior
+    if not inside.any() or not best.multiplier:
+        return 0.0
+    power = game.cost_exponent + 1
+    scale = game.cost_exponent**2 * game.clients.cost[inside] / game.impact[inside]
+    stated = theorem_2_levels(best)[inside]
+    away = scale * (best.levels[inside] ** power - stated**power)
+    return float(np.abs(away * best.multiplier).max())
+
+
+def theorem_3_residual(best: Outcome) -> float:
+    """How far prices are from Theorem 3's, relative to both terms: a price itself may be 0."""
+    game, inside = best.game, best.interior
+    if not inside.any() or not best.multiplier:
+        return 0.0
+    tau, levels = game.cost_exponent, best.levels[inside]
+    terms = tau * game.clients.cost[inside] * levels ** (tau - 1)
+    terms += game.clients.value[inside] * game.impact[inside] / levels**2
+    away = best.prices[inside] - theorem_3_prices(best)[inside]
+    return float(np.abs(away / terms).max())

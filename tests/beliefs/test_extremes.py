@@ -330,12 +330,12 @@ def test_weak_certificates_of_large_fees(case: str) -> None:
         posted = pricing.post()
         best = pricing.search.post(budget)
     # The bound is close to the best lottery; the one price in between may be far from it.
-    loss = float(pricing.search.family.at(best.price[:, None])[1].sum())
+    drawn = float(pricing.search.family.at(best.price[:, None])[1].sum())
     if best.row >= 0:
         ends = np.array([best.price[best.row], best.other])
         here, there = pricing.search.family.row_at(best.row, ends)[1]
-        loss += best.share * float(there - here)
-    assert loss - posted.certificate.dual < 5e-4 * loss
+        drawn += best.share * float(there - here)
+    assert drawn - posted.certificate.dual < 5e-4 * drawn
     # No mixture of many prices is better than the bound: the linear program over them.
     losses, spends, whose = [], [], []
     one = beliefs.types[""]

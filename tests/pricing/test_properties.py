@@ -8,7 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fedprice import Bound, Clients, Game, Outcome, Status, best_response, solve, utilities
-from tests.games import games
+from fedprice.pricing.theorems import theorem_3_threshold
+from tests.games import games, theorem_2_residual, theorem_3_residual
 
 
 def optimal(game: Game) -> Outcome:
@@ -48,7 +49,7 @@ def test_theorem_2_with_its_factor(game: Game) -> None:
     tau, inside = game.cost_exponent, best.interior
     left = tau**2 * game.clients.cost * best.levels ** (tau + 1) / game.impact + game.clients.value
     assert left[inside] == pytest.approx(1 / best.multiplier, rel=1e-11)
-    assert best.theorem2_residual < 1e-11
+    assert theorem_2_residual(best) < 1e-11
 
 
 @given(games(exponents=(2.0,)))
@@ -61,15 +62,15 @@ def test_theorem_3_as_printed(game: Game) -> None:
     printed = factor * (x ** (1 / 3) - 2 * v * x ** (-2 / 3))
     terms = factor * (x ** (1 / 3) + 2 * v * x ** (-2 / 3))
     assert (np.abs(best.prices[inside] - printed) <= 1e-10 * terms).all()
-    assert best.theorem3_residual < 1e-10
+    assert theorem_3_residual(best) < 1e-10
 
 
 @given(games())
 def test_theorem_3_sign_threshold_for_any_exponent(game: Game) -> None:
     best = optimal(game)
     value, price = game.clients.value[best.interior], best.prices[best.interior]
-    threshold = best.sign_threshold
-    assert threshold == pytest.approx(1 / ((game.cost_exponent + 1) * best.multiplier))
+    threshold = theorem_3_threshold(best.multiplier, game.cost_exponent)
+    assert threshold == best.sign_threshold
     assert (price[value < threshold * (1 - 1e-9)] > 0).all()
     assert (price[value > threshold * (1 + 1e-9)] < 0).all()
     assert best.payers == (best.prices < 0).sum()

@@ -12,6 +12,7 @@ import numpy as np
 from fedprice.bound import random_loss
 from fedprice.errors import InputError
 from fedprice.game import ROUNDING, best_response, profit_at, utilities
+from fedprice.pricing.theorems import theorem_3_threshold
 from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
@@ -271,47 +272,13 @@ class Outcome:
         """
         if not self.multiplier or self.bought is not None:
             return np.inf
-        return 1 / ((self.game.cost_exponent + 1) * self.multiplier)
+        return theorem_3_threshold(self.multiplier, self.game.cost_exponent)
 
     @cached_property
     def interior(self) -> npt.NDArray[np.bool_]:
         """Which clients lie strictly between their floor and cap and have an impact, shape (N,)."""
         clients, q = self.game.clients, self.levels
         return (q > clients.level_min) & (q < clients.level_max) & (self.game.impact > 0)
-
-    @property
-    def theorem2_residual(self) -> float:
-        """Largest relative deviation of τ² c q^{τ+1} / k + v from 1/λ over interior clients.
-
-        Theorem 2, with the factor τ² R/α that the paper's statement drops.
-        """
-        if not self.multiplier or self.bought is not None or not self.interior.any():
-            return 0.0
-        c, v, k, q = self._interior_clients()
-        tau = self.game.cost_exponent
-        return float(np.abs((tau**2 * c * q ** (tau + 1) / k + v) * self.multiplier - 1).max())
-
-    @property
-    def theorem3_residual(self) -> float:
-        """Largest relative deviation of the prices from Theorem 3's closed form, interior clients.
-
-        For any τ, with X = 1/λ − v:  P = (k/τ) (τ² c / k X)^{2/(τ+1)} (X − τ v), which for τ = 2 is
-        the paper's (2 k c²)^{1/3} [X^{1/3} − 2 v X^{−2/3}]. The deviation is relative to the two
-        terms, since the price itself may be zero.
-        """
-        if not self.multiplier or self.bought is not None or not self.interior.any():
-            return 0.0
-        c, v, k, _ = self._interior_clients()
-        tau = self.game.cost_exponent
-        x = (self.reciprocal[0] - v) + self.reciprocal[1]
-        factor = (k / tau) * (tau**2 * c / (k * x)) ** (2 / (tau + 1))
-        deviation = np.abs(self.prices[self.interior] - factor * (x - tau * v))
-        return float((deviation / (factor * (x + tau * v))).max())
-
-    def _interior_clients(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        clients, inside = self.game.clients, self.interior
-        impact = self.game.impact[inside]
-        return clients.cost[inside], clients.value[inside], impact, self.levels[inside]
 
     def summary(self) -> dict[str, Any]:
         """Return the key numbers of the outcome, by name."""
