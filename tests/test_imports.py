@@ -65,6 +65,17 @@ def test_the_contract_on_imports_has_the_order_of_the_docs() -> None:
     assert set(rooms) == modules - {"__main__"}
 
 
+def test_the_table_of_the_paper_names_what_is_there() -> None:
+    root = Path(__file__).parents[1]
+    design = (root / "docs" / "design.md").read_text(encoding="utf-8")
+    table = design.partition("## The paper in the code")[2].partition("## Rooms")[0]
+    named = re.findall(r"`([\w/]+\.py): (\w+)", table)
+    assert len(named) > 25
+    for file, name in named:
+        path = root / file if file.startswith("tests/") else root / "src" / "fedprice" / file
+        assert re.search(rf"^(def|class) {name}\b", path.read_text("utf-8"), re.MULTILINE), file
+
+
 def test_missing_extra_names_the_command() -> None:
     with pytest.raises(MissingExtraError, match=r"pip install 'fedprice\[plot\]'"):
         require("no_such_module", "plot")

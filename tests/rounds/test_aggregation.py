@@ -60,22 +60,6 @@ def test_fedavg_is_biased() -> None:
     assert np.abs(mean - FULL).max() > 0.02
 
 
-@EVERY
-def test_a_round_in_parts_is_the_round(aggregator: Aggregator) -> None:
-    """Bit for bit: updates are added one after the other."""
-    joined = np.array([0, 2, 3, 5, 8, 9])
-    some = joined[2:4]
-    _, before = taken(aggregator, aggregator.start(COUNT, SIZE), some, UPDATES[some])
-    whole, state = taken(aggregator, before, joined, UPDATES[joined] + 1)
-    round_ = aggregator.begin(before, Arrivals(joined, WEIGHT, LEVELS, SIZE))
-    for part in (joined[:1], joined[1:4], joined[4:]):
-        round_.add(part, UPDATES[part] + 1)
-    assert np.array_equal(round_.finish(), whole)
-    after = round_.state()
-    assert list(after) == list(state)
-    assert all(np.array_equal(after[name], state[name]) for name in state)
-
-
 class Coins:
     """Participation that replays given coins, round by round."""
 
