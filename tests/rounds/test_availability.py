@@ -102,7 +102,7 @@ def test_resumed_is_uninterrupted(task: LogisticRegression, tmp_path: Path, kind
         if done == 8:
             raise KeyboardInterrupt
 
-    path, settings = tmp_path / "run.npz", ROUNDS | {"availability": kind}
+    path, settings = tmp_path / "run.npz", ROUNDS | {"availability": kind, "rounds": 20}
     with pytest.raises(KeyboardInterrupt):
         simulate(task, 0.7, checkpoint=path, progress=stop, **settings)
     resumed, whole = (simulate(task, 0.7, checkpoint=p, **settings) for p in (path, None))
@@ -144,6 +144,12 @@ def test_spaced_coins_fall_in_step_with_a_cycle_and_blocks_do_not() -> None:
     assert (joined["spaced"][joined["spaced"] > 0] == 100).all()
     assert joined["blocks"].min() > 8
     assert joined["independent"].min() > 5
+
+
+@pytest.mark.parametrize("kind", [Cyclic(400, 0.25), ByLabel(400, 0.25)], ids=str)
+def test_who_is_never_there_is_named_before_training(task: LogisticRegression, kind: Any) -> None:
+    with pytest.raises(InputError, match=r"client '\d' is never there in the 20 rounds"):
+        simulate(task, 0.5, rounds=20, availability=kind, progress=pytest.fail)
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,17 @@ def presence_of(
             f"`availability` must be one of fedprice.rounds.availability, such as Markov(0.5, 20); "
             f"got {availability!r}."
         )
-    return availability.begin(task, rounds, seed)
+    presence, there = availability.begin(task, rounds, seed), np.zeros(task.num_clients, np.bool_)
+    for round_ in range(rounds if presence.chance else 0):
+        there |= presence.chance(round_) > 0
+        if there.all():
+            return presence
+    if presence.chance and not there.all():
+        raise InputError(
+            f"{availability!r}: client {task.ids[int(there.argmin())]!r} is never there in the "
+            f"{rounds} rounds of this run; use more rounds or a shorter period."
+        )
+    return presence
 
 
 def check_met(coins: Coins, presence: Presence, rounds: int, ids: Sequence[str]) -> None:
