@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.client import NumPyClient
 from flwr.client.mod import secagg_mod, secaggplus_mod
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, adaptiveclipping_mod, fixedclipping_mod
@@ -200,6 +201,14 @@ def test_nothing_masked_reaches_the_model_or_memory() -> None:
     """A mod of the train function alone cannot be seen beforehand; its replies are refused."""
     with pytest.raises(UndeliveredError, match="nobody delivered"):
         run(app_of([None], inner=[secaggplus_mod]), aggregator=Memory())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_app_made_from_a_client_fn_is_refused() -> None:
+    """Its replies have another form: it would agree, sign, and fail every round."""
+    old = ClientApp(client_fn=lambda context: NumPyClient().to_client())
+    with pytest.raises(InputError, match=r"made from a client_fn .*use functions of Flower's Mess"):
+        ParticipationMod(lambda context: None).answer(old)  # type: ignore[arg-type, return-value]
 
 
 def test_an_app_answers_once() -> None:

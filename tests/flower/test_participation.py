@@ -21,9 +21,12 @@ import fedprice as fp
 from fedprice.errors import InputError, UndeliveredError
 from fedprice.flower import InProcessGrid, Limits, Participation, PostedPrice, PricedParticipation
 from fedprice.flower.wire import to_record
+from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
 from fedprice.rounds import FedAvg as Mean
 from fedprice.rounds import HorvitzThompson
+from tests.flower import apps
+from tests.flower.test_strategy import new_ledger
 
 QUICK = Limits(wait=0.2, round_timeout=5.0)
 TARGETS = np.array([[0.0, 8.0], [2.0, 0.0], [4.0, 4.0], [10.0, 0.0]])
@@ -342,6 +345,12 @@ def test_a_run_in_which_nobody_delivers_is_stopped_with_a_reason() -> None:
         run(Participation(seed=0), 9, app(fails=range(4)))
 
 
+def test_a_client_that_has_nothing_to_change_is_no_failure() -> None:
+    strategy = Participation({1000: 1.0}, seed=0, limits=QUICK)
+    run(strategy, 2, train_config=ConfigRecord({"lr": 0.0}))
+    assert strategy.delivered == {"1000": 2}
+
+
 def test_a_model_that_is_not_a_number_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "TARGETS", TARGETS * [[1], [1], [1], [math.nan]])
     model, *_ = run(Participation(seed=0, evaluate_clients=False))
@@ -451,7 +460,7 @@ class Saving(FedAvg):
             sent = self.configure_evaluate(server_round, arrays, evaluate_config, grid)
             judged = self.aggregate_evaluate(server_round, grid.send_and_receive(sent))
             found = evaluate_fn(server_round, arrays)
-            saved.append([server_round, dict(metrics or {}), dict(judged or {}), dict(found)])
+            saved.append([server_round, dict(metrics or {}), dict(judged or {}), dict(found or {})])
             self.file.write_text(json.dumps(saved))
         result.arrays = arrays
         return result
@@ -480,3 +489,65 @@ def test_a_start_that_sends_messages_of_its_own_is_refused_before_training(tmp_p
     with pytest.raises(InputError, match="the `start` of Saving sends messages of its own"):
         Participation(strategy=inner).start(grid, initial(), evaluate_fn=loss)
     assert grid.sent == []
+
+
+# The same in a market
+
+
+def market(ledger: Ledger, inner: flower.Strategy) -> PricedParticipation:
+    return apps.strategy(
+        ledger, strategy=inner, aggregator=None, server_step=None, learning_rate=None,
+        local_steps=None,
+    )  # fmt: skip
+
+
+def test_a_stopped_run_goes_on_with_its_own_start_and_the_settings_of_then(tmp_path: Path) -> None:
+    class Both(Saving, Halving):
+        pass
+
+    def started(ledger: Ledger, file: Path, stop: int | None = None) -> tuple[np.ndarray, Both]:
+        def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+            if server_round == stop:
+                raise KeyboardInterrupt
+            return MetricRecord({"loss": float(np.abs(arrays["weights"].numpy()).sum()) + 1.0})
+
+        inner = Both(file)
+        result = market(ledger, inner).start(
+            InProcessGrid(apps.client_app(), 4),
+            apps.initial(),
+            num_rounds=5,
+            train_config=ConfigRecord({"lr": 0.4}),
+            evaluate_fn=evaluate,
+        )
+        assert result.arrays is not None
+        return result.arrays["weights"].numpy(), inner
+
+    whole, inner = started(new_ledger(), tmp_path / "whole.json")
+    assert inner.rates == {1: 0.4, 2: 0.2, 3: 0.2, 4: 0.2, 5: 0.2}
+    ledger = new_ledger()
+    with pytest.raises(KeyboardInterrupt):
+        started(ledger, tmp_path / "first.json", stop=3)
+    model, inner = started(ledger, tmp_path / "rest.json")
+    np.testing.assert_array_equal(model, whole)
+    assert inner.rates == {
+        1: 0.4,
+        2: 0.2,
+        3: 0.2,
+        4: 0.2,
+        5: 0.2,
+    }  # the first ones are from its state
+    saved = json.loads((tmp_path / "rest.json").read_text())
+    assert [own[0] for own in saved if own[1]] == [4, 5]
+    assert ledger.is_settled("run")
+
+
+def test_declared_norms_are_called_caps_before_training(caplog: pytest.LogCaptureFixture) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with caplog.at_level(logging.WARNING, "flwr"), pytest.raises(KeyboardInterrupt):
+        apps.strategy(new_ledger()).start(
+            InProcessGrid(apps.client_app(), 4), apps.initial(), evaluate_fn=stop
+        )
+    assert "norms that clients declared are caps" in caplog.text
+    assert "Client(grad_norm=None)" in caplog.text

@@ -22,7 +22,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 
 from fedprice.errors import FedpriceError, InputError
-from fedprice.flower.compat import mods_of
+from fedprice.flower.compat import is_legacy, mods_of
 from fedprice.flower.evidence import DAY, kept_evidence
 from fedprice.flower.limits import chosen_within
 from fedprice.flower.wire import (
@@ -155,6 +155,11 @@ class ParticipationMod:
             raise InputError(
                 "secure aggregation hides each update from the server, which could then not "
                 "check, weight, remember or pay for it; leave the mod out (docs/flower.md)."
+            )
+        if is_legacy(app):
+            raise InputError(
+                "this ClientApp is made from a client_fn (NumPyClient), whose replies cannot be "
+                "signed; use functions of Flower's Message API, @app.train() and @app.evaluate()."
             )
         questions = {
             "query.profile": self._guarded(self._profile),

@@ -4,7 +4,7 @@
 |---|---|
 | `Run` | a grid has to return one, and only Flower makes them |
 | `name_server`, `stamp` | messages are named where they are sent: in a grid |
-| `mods_of` | an app does not say which mods it has |
+| `mods_of`, `is_legacy` | an app does not say which mods it has, nor that it has a `client_fn` |
 | `patient` | a grid does not say how often it repeats a request |
 | `failed_inside` | the error of a failed request is that of Flower's HTTP or gRPC library |
 | `bagged` | a strategy logs what it cannot merge and goes on |
@@ -42,6 +42,7 @@ __all__ = [
     "Run",
     "bagged",
     "failed_inside",
+    "is_legacy",
     "mods_of",
     "name_server",
     "patient",
@@ -67,6 +68,11 @@ def stamp(message: Message, name: str) -> None:
 def mods_of(app: ClientApp) -> Sequence[Any]:
     """Return the mods of an app."""
     return getattr(app, "_mods", ())
+
+
+def is_legacy(app: ClientApp) -> bool:
+    """Return whether an app is made from a `client_fn`, with messages of its own form."""
+    return getattr(app, "_call", None) is not None
 
 
 def patient(grid: Grid, wrap: Callable[[Callable[[Exception], bool]], Any]) -> None:

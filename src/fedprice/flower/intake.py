@@ -63,6 +63,8 @@ class Intake:
         The largest norm of a client's updates.
     """
 
+    _pays = False  # whether an update that changes nothing is refused
+
     def __init__(
         self,
         names: Sequence[str],
@@ -90,7 +92,7 @@ class Intake:
         model
             The model from which the client started.
         """
-        require_reply(reply, client)
+        _require_reply(reply, client)
         arrays = named_arrays(the_arrays(reply.content), self._names)
         if not self._fits(arrays):
             raise RefusedError("its arrays have other shapes than the model.")
@@ -114,7 +116,7 @@ class Intake:
         if self._is_bytes:
             return None
         buffers = self._read(arrays, None if is_update else model)
-        if [array.dtype for array in arrays] == list(self._layout.dtypes):
+        if self._pays and [array.dtype for array in arrays] == list(self._layout.dtypes):
             self._require_change(model)
         self._require_small(client, arrays)
         self._require_variances(arrays)
@@ -196,6 +198,8 @@ class SignedIntake(Intake):
         As for `Intake`.
     """
 
+    _pays = True
+
     def __init__(
         self,
         market: MarketRun,
@@ -222,7 +226,7 @@ class SignedIntake(Intake):
         """
         signed = None
         try:
-            require_reply(reply, client)
+            _require_reply(reply, client)
             fields, cap = market_fields(reply.content), self._cap(client)
             if type(norm := fields.get("norm")) is float and norm > cap:
                 # Counted as refused for its norm, so that a cap that is too low grows.
@@ -277,7 +281,7 @@ def without_arrays(reply: Message) -> Message:
     return with_content(reply, content)
 
 
-def require_reply(reply: Message, client: str) -> None:
+def _require_reply(reply: Message, client: str) -> None:
     """Refuse an error instead of a reply."""
     if reply.has_error():
         # For the operator only; texts of strangers do not belong in the ledger.

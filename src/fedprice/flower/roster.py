@@ -109,6 +109,10 @@ class Roster:
                 f"no node told its {what!r}; the last one: {self._why} The ClientApp needs a query "
                 "that returns its node_config (docs/flower.md)."
             )
+        if not known:
+            online = len(self._of_node)
+            what = "no node is online" if not online else f"none of {online} nodes has answered"
+            raise InputError(f"{what} within the {self._wait:g} seconds of `limits.wait`.")
         if left and len(self.nodes) < max(enough, 1 if enough > 1 else len(self._levels.by_name)):
             raise InputError(
                 f"`levels` names {left[0]!r}, but no node that is online has this {what}. "

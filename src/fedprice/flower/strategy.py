@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from fedprice.flower.exchange import Limits
     from fedprice.flower.pricing import Pricing
     from fedprice.learning.task import Updates
+    from fedprice.market.agreement import Agreement
     from fedprice.market.messages import SigningKey
     from fedprice.rounds import Aggregator, ServerStep
     from fedprice.rounds.loop import Round
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["PricedParticipation"]
 
 _log = logging.getLogger("flwr")  # the log of a Flower app
+MOST_NAMED = 20  # in a line
 RECEIPT_WAIT = 10.0  # seconds to wait for clients to take their last receipts
 
 
@@ -267,6 +269,7 @@ class PricedParticipation(Participation):
         else:
             agreement = self._agreements.reached(self._period, grid, self.exchange, self.presence)
             self.presence.close(agreement.keys)
+            self._tell_caps(agreement)
         self.market = MarketRun(self.ledger, agreement)
         self.receipts = Receipts(self.ledger, self.key, agreement)
         self._signed_intake = SignedIntake(self.market, self._names, self._layout, self._outside)
@@ -287,6 +290,18 @@ class PricedParticipation(Participation):
         if self.done == sum(self._plan):
             _log.warning("run %s is over; nothing is left to train", self.run)
         return to_record(self._names, self._loop.model)
+
+    def _tell_caps(self, agreement: Agreement) -> None:
+        """Warn about norms that were declared, not measured: they are caps."""
+        caps = agreement.caps.items()
+        declared = [own for own in caps if self.presence.profiles[own[0]].grad_norm]
+        if declared:
+            shown = ", ".join(f"{client} {cap:.4g}" for client, cap in declared[:MOST_NAMED])
+            _log.warning(
+                "norms that clients declared are caps: longer updates are refused, unpaid (%s). "
+                "With Client(grad_norm=None) norms are measured.",
+                shown,
+            )
 
     def _settle(self, grid: Grid) -> None:
         """Close a period, and give every client its last receipt and the last head."""
