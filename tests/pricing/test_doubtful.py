@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from fedprice import Bound, Game, best_response, frontier, population, refusals, solve
+from fedprice.arrays import FloatArray
 from fedprice.commands.warnings import frontier_warnings, price_warnings, scheme_warnings
 from fedprice.pricing.doubtful import doubtful_payers
 from tests.games import games
@@ -99,3 +100,18 @@ def test_surpluses_are_what_a_deal_is_worth_over_joining_unpaid() -> None:
     sellers = replace(FORTY, clients=replace(FORTY.clients, value=np.zeros(40)))
     paid = solve(sellers)
     assert paid.surpluses == pytest.approx(paid.profits)
+
+
+@pytest.mark.parametrize("tau", [1.5, 2.0, 3.0])
+def test_surpluses_are_differences_of_utilities_whatever_the_exponent(tau: float) -> None:
+    outcome = solve(replace(FORTY, cost_exponent=tau))
+    game, clients, unpaid = outcome.game, outcome.game.clients, best_response(outcome.game, 0.0)
+
+    def kept(level: FloatArray) -> FloatArray:
+        """What is left to each client at a level, apart from money and others' absences."""
+        return -clients.cost * level**tau - clients.value * game.impact / level
+
+    gained = outcome.payments + kept(outcome.levels)
+    joins = unpaid > 0  # who values nothing stays away unpaid
+    gained[joins] -= kept(np.where(joins, unpaid, 1.0))[joins]
+    assert outcome.surpluses == pytest.approx(gained, rel=1e-9, abs=1e-9)

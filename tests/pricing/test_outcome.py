@@ -63,6 +63,16 @@ def test_utility_is_payment_less_cost_less_the_loss_felt() -> None:
     assert best.expected_loss == pytest.approx((GAME.impact * (1 / best.levels - 1)).sum())
 
 
+def test_only_clients_with_an_impact_can_be_left_out() -> None:
+    """Who has no data or no gradients never joins, and the model misses nothing of it."""
+    clients = replace(CLIENTS, samples=[10, 20, 30], grad_norm=np.array([0.0, 1.5, 1.5]))
+    outcome = solve(replace(GAME, clients=clients))
+    assert outcome.levels[0] == 0
+    assert (outcome.left_out, outcome.biased) == (0, False)
+    without = Outcome.from_prices(GAME, 0.0, scheme="none", levels=np.array([0.0, 0.5, 0.5]))
+    assert (without.left_out, without.biased) == (1, True)
+
+
 def test_who_does_not_care_does_not_suffer_from_an_infinite_loss() -> None:
     outcome = solve(replace(GAME, budget=-490.0), "subset")
     assert outcome.expected_loss == np.inf
