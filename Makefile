@@ -1,4 +1,4 @@
-# What is compiled once is read by two processes of tests and by all that these start.
+# What is compiled once is read by all processes of the tests, and by all that these start.
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
@@ -22,7 +22,8 @@ demo: $(VENV)/.compiled-all  ## the paper's Setup 1 in a minute: prices, trainin
 	@$(BIN)/fedprice study setup1 --quick --out build/demo
 
 LINT   = $(BIN)/ruff format --check . && $(BIN)/ruff check . && $(BIN)/mypy && $(BIN)/lint-imports
-PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# One process more than cores: some tests wait, for a browser or a lock.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.compiled-test  ## lint, types, import contracts, and tests that find nearly every defect
 	$(LINT)
@@ -126,8 +127,10 @@ $(VENV)/.installed-%: pyproject.toml constraints.txt $(wildcard locks/*.txt) $(V
 
 .PRECIOUS: $(VENV)/.installed-%
 
-# The engine is compiled as a part of the installation, as Python does with its own files.
+# The engine is compiled as a part of the installation, as Python does with its own files, and so are
+# the assertions of tests, which each process of them would rewrite otherwise.
 $(VENV)/.compiled-%: $(wildcard src/fedprice/learning/*.py) $(VENV)/.installed-%
+	test $* != test || $(BIN)/pytest --collect-only --quiet > /dev/null
 	$(BIN)/python -c 'import fedprice as fp; from fedprice.data.synthetic import synthetic; \
 	  fp.simulate(fp.LogisticRegression(synthetic(num_clients=4, samples=400)), 0.5, rounds=1)'
 	touch $@

@@ -44,17 +44,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: -max(ranks.get(path, 0) for path in (item.path, item.path.parent)))
 
 
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """Run a command in this process, and return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["fedprice", *map(str, arguments)])
+    for end in ("end", "end_now"):
+        monkeypatch.setattr(f"fedprice.cli.{end}", sys.exit)  # the process is that of the tests
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """The command line in process: exit code, stdout and stderr."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fedprice", *map(str, arguments)])
-        for end in ("end", "end_now"):
-            monkeypatch.setattr(f"fedprice.cli.{end}", sys.exit)  # the process is that of the tests
-        with pytest.raises(SystemExit) as ended:
-            main()
+        code = exit_code(monkeypatch, *arguments)
         out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
+        return code, out, err
 
     return call

@@ -62,7 +62,7 @@ def test_nobody_gains_by_any_other_level_of_a_tariff(tau: float) -> None:
         assert (np.maximum(others.max(axis=1), at_ends.max(axis=1)) - best).max() <= 1e-9
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 4, 8, None])
+@pytest.mark.parametrize("blocks", [1, 2, 4, 8, pytest.param(None, marks=pytest.mark.slow)])
 def test_nobody_gains_by_acting_as_another_type(blocks: int | None) -> None:
     types = exponential(12)
     post = single(types, 5e-4, 5.0, blocks)
@@ -186,7 +186,7 @@ def least_loss(types: Types, k: float, budget: float, levels: FloatArray) -> flo
     return float(found.fun)
 
 
-@pytest.mark.first_case
+@pytest.mark.slow
 @pytest.mark.parametrize(("k", "budget"), [(5e-4, 4.0), (2e-4, 6.0), (1e-3, 10.0)])
 def test_tariffs_are_near_the_best_randomised_mechanism(k: float, budget: float) -> None:
     types = exponential(5)

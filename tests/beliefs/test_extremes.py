@@ -379,7 +379,7 @@ def test_levels_that_underflow_close_to_linear_costs_raise_warnings() -> None:
         fp.post(clients, mixed, budget=1, **how)
 
 
-@pytest.mark.first_case
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
 def test_beliefs_that_floats_cannot_bring_together_are_wrong_or_a_traceback(form: str) -> None:
     """A spend of 3e7 was posted for a budget of -3, with a bound above the loss; or IndexError."""

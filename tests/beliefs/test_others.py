@@ -9,6 +9,8 @@ import pytest
 
 import fedprice as fp
 from fedprice.beliefs.evidence import Evidence
+from fedprice.beliefs.others import _stacked
+from fedprice.tariff import Tariffs
 
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
 
@@ -61,3 +63,15 @@ def test_without_evidence_the_tariffs_are_those_of_the_prior() -> None:
     liar = replace(clients, cost=clients.cost * 3)  # costs and values are not used
     again = Evidence.none(liar, prior).post(bound=BOUND, budget=40)
     np.testing.assert_array_equal(again.prices, nothing.prices)
+
+
+@pytest.mark.parametrize("menu", [False, True])
+def test_a_shorter_tariff_keeps_its_payments_and_the_price_at_its_end(menu: bool) -> None:
+    """Tables show the price of every block, also of those that only fill a row."""
+    short = Tariffs([[0.4, 0.9]], [[8.0, 2.0]], menu)
+    long = Tariffs([[0.2, 0.4, 0.6, 0.8, 1.0]], [[5.0, 4.0, 3.0, 2.0, 1.0]], menu)
+    both = _stacked([short, long])
+    assert both.prices[0].tolist() == [8.0, 2.0, 2.0, 2.0, 2.0]
+    assert both.ends[0, [0, -1]].tolist() == [0.4, 0.9]
+    assert both.of([0]).payments(both.ends[:1]) == pytest.approx(short.payments(both.ends[:1]))
+    assert both.of([1]).prices.tolist() == long.prices.tolist()

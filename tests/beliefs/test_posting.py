@@ -208,6 +208,7 @@ def test_interpolated_clients_are_those_priced_one_by_one(
     assert np.unique(classes.prices).size == 3
 
 
+@pytest.mark.slow
 def test_classes_cost_little() -> None:
     losses = [
         fp.post(FORTY, PRIOR, bound=BOUND, budget=200, classes=k).expected_loss for k in (1, 2, 4)

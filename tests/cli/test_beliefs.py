@@ -41,7 +41,8 @@ def verified(run: Run, ledger: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
+@pytest.mark.first_case
+@pytest.mark.parametrize("form", ["menu", "price", "blocks", "tariff"])
 def test_a_market_is_simulated_under_beliefs(run: Run, form: str) -> None:
     value = () if form == "menu" else ("--value", 300)
     how = (*EXPONENTIAL, *value, "--form", form, "--ledger", "market.db")

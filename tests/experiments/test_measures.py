@@ -212,7 +212,8 @@ def times(own: FloatArray, other: FloatArray, error: float) -> Estimate:
 
 @pytest.mark.parametrize("draw", [skewed, heavy])
 @pytest.mark.parametrize(
-    "measure", [final_mean, spreads, pytest.param(times, marks=pytest.mark.slow)]
+    "measure",
+    [final_mean, *(pytest.param(one, marks=pytest.mark.slow) for one in (spreads, times))],
 )
 def test_adding_seeds_until_a_verdict_keeps_the_error_rate(draw: Draw, measure: Measure) -> None:
     """Two equal schemes, seeds added up to 200: a verdict in at most 5 % of 400 repetitions.

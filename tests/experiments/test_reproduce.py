@@ -1,5 +1,6 @@
 """A tiny reproduction end to end: stopped, resumed, tampered with, and looked at in a browser."""
 
+import io
 import os
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +33,7 @@ from fedprice.experiments.tables import total_utility, utility_gain
 from fedprice.experiments.verdicts import Verdict
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along
-from tests.conftest import Run
+from tests.conftest import Run, exit_code
 from trials.serving import CHROMIUM, FLAGS
 
 TINY = Settings(
@@ -81,11 +83,10 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 def whole(place: Path, settings_file: Path) -> Path:
     """A reproduction that nobody interrupted."""
     out = place / "whole"
-    code, printed, err = finish(
-        command("study", "paper", "--settings", settings_file, "--out", out)
-    )
-    assert code == 0, err
-    assert printed.rstrip().endswith("report.html")
+    given = ("study", "paper", "--settings", settings_file, "--out", out, "--workers", 1)
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as printed:
+        assert exit_code(patch, *given) == 0
+    assert printed.getvalue().rstrip().endswith("report.html")
     return out
 
 
@@ -215,7 +216,7 @@ def test_broken_and_foreign_cells_are_named_and_computed_anew(whole: Path, place
         gather(out)
     (out / "elsewhere").rename(calibration)
     told: list[str] = []
-    reproduce(TINY, out, report=told.append)
+    reproduce(TINY, out, workers=1, report=told.append)
     assert sum("is damaged; it is recomputed" in line for line in told) == 2
     assert sum("belongs to another result" in line for line in told) == 1
     assert stored(cells[2]) == kept

@@ -488,8 +488,18 @@ def test_momentum_survives_a_restart(url: str) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
-@pytest.mark.parametrize("step", [Plain(), Momentum(0.5), Adam(), Bounded(1.5, 3)])
+STEPS = [Plain(), Momentum(0.5), Adam(), Bounded(1.5, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        # `make test` has every aggregator and every step, but not each with each.
+        pytest.param(name, step, marks=[pytest.mark.slow] if (at - turn) % len(STEPS) else [])
+        for at, name in enumerate(AGGREGATORS)
+        for turn, step in enumerate(STEPS)
+    ],
+)
 def test_every_aggregator_and_server_step_as_on_the_engine(name: str, step: ServerStep) -> None:
     """The same bits in both places, and with a restart in the middle."""
     here, there = new_ledger(), new_ledger()

@@ -61,12 +61,9 @@ def spends(posted: fp.Posted, runs: int, *, sequential: bool = False) -> np.ndar
 @pytest.mark.parametrize(
     ("form", "runs"),
     [
-        ("price", RUNS),
+        ("price", 50),
         *((form, 25) for form in ("blocks", "tariff", "menu")),
-        *(
-            pytest.param(form, RUNS, marks=pytest.mark.slow)
-            for form in ("blocks", "tariff", "menu")
-        ),
+        *((form, RUNS) for form in ("price", "blocks", "tariff", "menu")),
     ],
 )
 def test_what_is_paid_is_what_was_promised(form: str, runs: int) -> None:

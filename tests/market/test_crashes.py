@@ -49,6 +49,6 @@ def test_forged_messages_are_refused() -> None:
 @pytest.mark.skipif(not HAS_COMPILER, reason="there is no C compiler (cc)")
 def test_a_power_loss_takes_nothing_that_was_reported_as_recorded() -> None:
     """`make bench-market` loses power 400 times."""
-    found = power_losses(15)
-    assert found["losses"] == 15
+    found = power_losses(8)
+    assert found["losses"] == 8
     assert (found["acknowledged entries lost"], found["not verified"]) == (0, 0)

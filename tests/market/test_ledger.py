@@ -361,7 +361,7 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestBooks.settings = settings(stateful_step_count=30)
 
 
 def test_eight_writers_at_once(url: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sqlalchemy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -198,7 +198,6 @@ def test_a_damaged_digest_is_replaced_by_the_next_round(digest: str) -> None:
     ledger.close()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.dictionaries(
         st.text(st.characters(codec="utf-8"), min_size=1),

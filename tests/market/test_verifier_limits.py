@@ -3,6 +3,7 @@
 import contextlib
 import cProfile
 import functools
+import io
 import json
 import os
 import pstats
@@ -39,6 +40,7 @@ from fedprice.verify import (
     rounds,
     secret_hash,
 )
+from fedprice.verify.program import main
 from tests.packed import verifier
 from trials.honest import Market, hash_of, honest_market, key_for, text_of
 from trials.markets import at_price
@@ -125,6 +127,15 @@ def verify(
         return child.returncode, said.splitlines(), int(peak.read()) * 1024
 
 
+def checked(path: Path | str, *options: str) -> tuple[int, list[str], int]:
+    """Run the program in this process, where nothing of it is limited; as `verify` otherwise."""
+    said = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = main([str(path), *options])
+    said.seek(0)
+    return code, said.read().splitlines(), 0
+
+
 @pytest.fixture(scope="module")
 def market() -> Market:
     return honest_market(1)
@@ -202,7 +213,7 @@ ODD_FILES = {
 def test_an_odd_file_is_refused_in_one_line(what: str, tmp_path: Path) -> None:
     path = tmp_path / "odd.jsonl"
     path.write_bytes(ODD_FILES[what])
-    code, said, _ = verify(path)
+    code, said, _ = checked(path)
     assert (code, len(said)) == (4, 1), said
     assert "does not verify" in said[0]
     assert len(said[0]) < 1000
@@ -211,7 +222,7 @@ def test_an_odd_file_is_refused_in_one_line(what: str, tmp_path: Path) -> None:
 
 def test_a_directory_and_a_missing_file_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.jsonl", tmp_path / "li\nne.jsonl"):
-        code, said, _ = verify(path)
+        code, said, _ = checked(path)
         assert (code, len(said)) == (2, 1), said
 
 
@@ -222,7 +233,7 @@ def test_control_characters_in_units_are_refused(unit: str, tmp_path: Path) -> N
     entry = {"number": 1, "content": content, "postings": [], "signature": ""}
     entry["hash"] = chained_hash(GENESIS, 1, entry_digest(canonical(content), "[]"))
     path.write_text(canonical(entry) + "\n", "utf-8")
-    code, said, _ = verify(path)
+    code, said, _ = checked(path)
     assert (code, len(said)) == (4, 1), said
     assert "`unit` must be 1 to 12 capital letters and digits" in said[0]
 
@@ -244,7 +255,7 @@ def test_control_characters_in_names_are_refused(name: Any, tmp_path: Path) -> N
         entry["hash"] = chained_hash(previous, 2, entry_digest(canonical(content), "[]"))
         path = tmp_path / "odd.jsonl"
         path.write_text(first + canonical(entry) + "\n", "utf-8")
-        code, said, _ = verify(path, "--unsigned")
+        code, said, _ = checked(path, "--unsigned")
         assert (code, len(said)) == (4, 1), said
         assert said[0].isprintable()
         assert len(said[0]) < 1000
@@ -298,6 +309,7 @@ def test_no_line_takes_more_than_a_gigabyte(what: str) -> None:
     assert peak < 1 << 30
 
 
+@pytest.mark.first_case
 @pytest.mark.parametrize("text", ["\U0001f600", "\\ud83d\\ude00", "\\u5b57", "\\u0100"])
 def test_characters_beyond_ascii_count_four_times(text: str) -> None:
     line = line_of(f'"{"x" * (33 * MIB)}{text}"')
@@ -515,7 +527,7 @@ def test_kept_messages_pass(market: Market, exported: Path, tmp_path: Path) -> N
     elsewhere = head(server, market, ledger="7" * 64, hash="8" * 64)
     other = signed_text(server, kind="Offer", conditions="x")
     path.write_text("".join(map(kept_line, (head(server, market), elsewhere, other))), "utf-8")
-    assert verify(exported, "--receipts", str(path))[0] == 0
+    assert checked(exported, "--receipts", str(path))[0] == 0
     assert [message["kind"] for message in read_receipts(path)] == ["Head", "Head"]
 
 
@@ -532,7 +544,7 @@ def test_a_commitment_to_another_ledger_is_not_looked_for(
         commitment = signed_text(own, kind="Commitment", level=1, samples=1, grad_norm="", **fields)
         lines = [head(server, market), conditions, offer, commitment]
         path.write_text("".join(map(kept_line, lines)), "utf-8")
-        assert verify(exported, "--receipts", str(path))[0] == code
+        assert checked(exported, "--receipts", str(path))[0] == code
 
 
 def odd_receipts(market: Market) -> dict[str, tuple[bytes, str]]:
@@ -614,13 +626,13 @@ def test_odd_receipts_are_refused_in_one_line(
     path = tmp_path / "kept.jsonl"
     for what, (content, why) in odd_receipts(market).items():
         path.write_bytes(content)
-        code, said, _ = verify(exported, "--receipts", str(path))
+        code, said, _ = checked(exported, "--receipts", str(path))
         assert (code, len(said)) == (4, 1), (what, said)
         assert why in said[0], (what, said)
         assert said[0].isprintable(), what
         assert len(said[0]) < 1500, what
     for missing in (tmp_path, tmp_path / "none"):
-        code, said, _ = verify(exported, "--receipts", str(missing))
+        code, said, _ = checked(exported, "--receipts", str(missing))
         assert (code, len(said)) == (2, 1), said
 
 
@@ -636,18 +648,18 @@ def test_unsigned_money_needs_a_flag(tmp_path: Path) -> None:
         path.write_text("".join(canonical(e.line()) + "\n" for e in ledger.entries()), "utf-8")
         return path
 
-    assert verify(written())[0] == 0
+    assert checked(written())[0] == 0
     ledger.deposit("client:alice", 500, "x")
     ledger.withdraw("client:alice", 100, "y", unsigned=True)
-    code, said, _ = verify(written())
+    code, said, _ = checked(written())
     assert (code, len(said)) == (4, 1)
     assert "without its owner's signature: a withdrawal of client:alice" in said[0]
-    assert verify(path, "--unsigned")[0] == 0
+    assert checked(path, "--unsigned")[0] == 0
     ledger.open_unsigned("run", 1000, {"alice": at_price(10, LEVEL_ONE)}, rounds=2)
-    code, said, _ = verify(written())
+    code, said, _ = checked(written())
     assert code == 4
     assert "and 1 more" in said[0]
-    code, said, _ = verify(path, "--unsigned")
+    code, said, _ = checked(path, "--unsigned")
     assert code == 0
     assert any("NOBODY SIGNED" in line for line in said)
     with pytest.raises(FedpriceError, match="the payment of 'alice' must lie between 0"):

@@ -109,7 +109,7 @@ def test_charts_are_thinned_on_the_server() -> None:
 
 @pytest.mark.parametrize("form", ["price", "blocks", "tariff", "menu"])
 def test_tariffs_end_at_what_the_largest_level_is_paid(form: str) -> None:
-    found = PostAsked(budget=50, form=form, blocks=2).post(TEN, cells=6)
+    found = PostAsked(budget=50, form=form, blocks=2).post(TEN, cells=4)
     chosen = offer_charts.some_clients(found)
     paid = offer_charts.payment_chart(found, [*chosen, "nobody"])["series"]
     assert [line["name"] for line in paid] == [f"client {name}" for name in chosen]
@@ -266,9 +266,9 @@ def test_the_table_shows_prices_of_few_blocks_only(posted: fp.Posted) -> None:
     offered = ["client_id", "price", "expected_level", "expected_payment", "payment_std"]
     assert names[:5] == offered  # first, so that a narrow screen shows them
     assert names[5:] == ["samples", "cost", "value", "impact"]
-    blocks = tariff_frame(PostAsked(form="blocks", blocks=2, budget=50).post(PLAIN, cells=6))
+    blocks = tariff_frame(PostAsked(form="blocks", blocks=2, budget=50).post(PLAIN, cells=3))
     assert blocks.columns[:4] == ["client_id", "price_1", "price_2", "expected_level"]
-    tariff = tariff_frame(PostAsked(form="tariff", budget=50).post(PLAIN, cells=6))
+    tariff = tariff_frame(PostAsked(form="tariff", budget=50).post(PLAIN, cells=3))
     assert not any(name.startswith("price") for name in tariff.columns)
 
 
