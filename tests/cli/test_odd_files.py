@@ -12,6 +12,7 @@ from tests.conftest import Run
 
 EXPORT = '{"content":{"kind":"begin"},"hash":"ea58","number":1,"postings":[],"signature":""}\n'
 SAID = {
+    "believed.csv": "is a table of clients; fedprice price believed.csv prices it",
     "clients.csv": "is a table of clients; fedprice price clients.csv prices it",
     "clients.parquet": "is a table of clients; fedprice price clients.parquet prices it",
     "prices.csv": "is a result of fedprice; give the file that it was made from",
@@ -23,14 +24,15 @@ SAID = {
     "wards.csv": "has data to train on; fedprice data show wards.csv shows them",
     "own.py": "is Python code; name a function in it, as own.py:FUNCTION",
 }
+TABLES = {"clients.csv", "clients.parquet", "believed.csv"}
 COMMANDS = {
-    ("price", "{}"): {"clients.csv", "clients.parquet"},
-    ("compare", "{}", "--alpha", 1): {"clients.csv", "clients.parquet"},
+    ("price", "{}"): TABLES,
+    ("compare", "{}", "--alpha", 1): TABLES,
     ("price", "clients.csv", "--calibration", "{}"): {"calibration.json"},
     ("price", "clients.csv", "--calibration={}"): {"calibration.json"},
     ("post", "clients.csv", "--alpha", 1, "--beliefs", "{}"): {"beliefs.csv"},
     ("data", "show", "{}"): {"wards.csv"},
-    ("serve", "{}"): {"clients.csv", "clients.parquet"},
+    ("serve", "{}"): TABLES,
     ("verify", "{}"): {"market.jsonl", "market.db"},
     ("statement", "--client", "1", "--export", "{}"): {"market.jsonl", "market.db"},
     ("ledger", "verify", "--ledger", "{}"): {"market.db"},
@@ -46,6 +48,7 @@ def files(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     clients = fp.population(num_clients=3)
     clients.write("clients.csv")
     clients.write("clients.parquet")
+    pl.DataFrame({"client_id": ["a", "b"], "samples": [1, 2]}).write_csv("believed.csv")
     for name in ("prices.csv", "prices.json"):
         assert run("price", "clients.csv", "--alpha", 1, "--budget", 20, "-o", name)[0] == 0
     fp.Beliefs.exponential(cost=50, value=100, cells=3).write("beliefs.csv")

@@ -42,7 +42,7 @@ KINDS = {
         "price", "compare", "post", "serve", "--clients",
     ),
     "beliefs": _kind("{} has beliefs; give it as --beliefs {}, to `fedprice post`.", "--beliefs"),
-    "calibration": _kind("{} is a calibration; give it as --calibration {}.", "--calibration"),
+    "calibration": _kind("{} is a calibration; give it as --calibration {}, beside a table of clients.", "--calibration"),
     "export": _kind(
         "{} is an exported ledger; fedprice verify {} checks it.",
         "verify", "--export", "--offer", "--receipts",
@@ -143,7 +143,7 @@ def _kind_of_table(columns: set[str]) -> str:
         return "result"
     if {"cost", "value", "probability"} <= columns:
         return "beliefs"
-    return "clients" if {"client_id", "cost"} <= columns else ""
+    return "clients" if "client_id" in columns and {"cost", "samples"} & columns else ""
 
 
 def _is_ledger(path: Path) -> bool:
