@@ -47,7 +47,7 @@ def test_what_luck_and_missed_heads_have_taken() -> None:
     run = Run(10, 0, {"a": own}, done=10)
     assert [(int(line.amount), line.what) for line in pay_lines(run, own)] == [
         (10, "agreed for 10 rounds at level 0.25"),
-        (-2, "heads that luck did not give: 0.5 of 2.5"),
+        (-2, "heads below the average of the level: 0.5 of 2.5"),
         (-4, "heads not delivered: 1 of 2"),
     ]
     assert why_paid(run, own, "EUR").startswith("Paid 4.00 EUR = 1 updates × 4.00 EUR; 1 of 2")

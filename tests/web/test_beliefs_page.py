@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 pytest.importorskip("nicegui", reason="needs the extra `web`")
 
 SLOW = 60_000  # milliseconds in which tariffs are there, on a busy machine
+SELLERS = replace(PostAsked(), value=0.0, value_high=0.0)  # what a user's table begins with
 TYPES = "cost,value,probability\n20,0,0.75\n80,4000,0.25\n"
 
 
@@ -174,7 +175,7 @@ def test_a_dropped_table_of_two_columns_is_what_is_shown(
     page.locator("input[type=file]").first.set_input_files(own)
     page.get_by_text("own.csv: 2 clients").wait_for()
     clients = fp.Clients.read(own, types=False, assume={"grad_norm": 1.0})
-    card(page, "expected loss", number(PostAsked().post(clients).expected_loss))
+    card(page, "expected loss", number(SELLERS.post(clients).expected_loss))
 
 
 @pytest.mark.slow
@@ -191,7 +192,7 @@ def test_a_dropped_table_is_taken_along_between_the_pricing_pages(
     page.get_by_text("own.csv: 2 clients").wait_for()
     page.get_by_role("link", name="Beliefs", exact=True).click()
     page.get_by_text("own.csv: 2 clients").wait_for()
-    asked = replace(PostAsked(), value=0.0, value_high=0.0)
+    asked = replace(SELLERS, cost=30.0, cost_low=20.0, cost_high=40.0)
     rename = {"hospital": "client_id", "patients": "samples"}
     clients = fp.Clients.read(own, types=False, rename=rename, assume={"grad_norm": 1.0})
     card(page, "expected loss", number(asked.post(clients).expected_loss))

@@ -274,3 +274,14 @@ def test_rows_in_the_order_of_a_calibration_are_priced_shown_and_copied(
     scope = {}
     exec(believed.python(asked).replace("print(posted)", ""), scope)
     assert scope["posted"].prices == pytest.approx(posted)
+
+
+def test_beliefs_begin_with_what_the_table_and_the_command_line_say(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text("client_id,samples,cost\na,1,910\nb,2,90\nc,3,1234.5\n")
+    usual = Believed.served(Served(clients=path, budget=800)).usual
+    assert (usual.budget, usual.value, usual.value_high) == (800, 0, 0)
+    assert (usual.cost, usual.cost_low, usual.cost_high) == (745, 90, 1230)
+    path.write_text("client_id,samples\na,1\nb,2\n")
+    assert Believed.served(Served(clients=path)).usual.cost == PostAsked().cost
+    assert Believed.served(Served(budget=60)).usual == PostAsked(budget=60)

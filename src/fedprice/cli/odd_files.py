@@ -42,7 +42,10 @@ KINDS = {
         "price", "compare", "post", "serve", "--clients",
     ),
     "beliefs": _kind("{} has beliefs; give it as --beliefs {}, to `fedprice post`.", "--beliefs"),
-    "calibration": _kind("{} is a calibration; give it as --calibration {}, beside a table of clients.", "--calibration"),
+    "calibration": _kind(
+        "{} is a calibration; give it as --calibration {}, beside a table of clients.",
+        "--calibration",
+    ),
     "export": _kind(
         "{} is an exported ledger; fedprice verify {} checks it.",
         "verify", "--export", "--offer", "--receipts",

@@ -32,7 +32,7 @@ def serve(
     budget: Annotated[
         float | None,
         typer.Option(
-            parser=options.amount, help="Budget with which the Price page opens; 200 by default."
+            parser=options.amount, help="Budget with which the pages open; 200 by default."
         ),
     ] = None,
     currency: Annotated[

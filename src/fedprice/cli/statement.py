@@ -160,8 +160,8 @@ def _screen(rows: pl.DataFrame, runs: pl.DataFrame, title: str, hidden: int) -> 
         lines += [f"{whose}{own.sentence(MOST_ROUNDS)}" for own in undelivered_in(rows, run)]
     if hidden:
         lines.append(
-            f"The export is partial, and hides {hidden:,} entries; `fedprice verify` says what "
-            "that cannot show."
+            f"The export is partial, and hides {hidden:,} {'entry' if hidden == 1 else 'entries'}; "
+            "`fedprice verify` says what that cannot show."
         )
     parts: list[RenderableType] = []
     if runs.height:

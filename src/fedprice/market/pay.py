@@ -49,8 +49,12 @@ def pay_lines(run: Run, own: Client) -> list[PayLine]:
         drawn = own.earned(run.rounds, own.heads)
         expected = own.level * run.rounds / LEVEL_ONE
         left = expected - own.heads
-        said = "heads that luck did not give" if run.done == run.rounds else "heads not drawn yet"
-        said = said if left >= 0 else "heads above those of the level"
+        said = (
+            "heads below the average of the level"
+            if run.done == run.rounds
+            else "heads not drawn yet"
+        )
+        said = said if left >= 0 else "heads above the average of the level"
         lines += [
             (f"{said}: {abs(left):.4g} of {expected:.4g}", drawn - own.payment),
             (f"heads not delivered: {own.heads - own.joined:,} of {own.heads:,}", own.paid - drawn),

@@ -74,6 +74,7 @@ class Believed:
     calibration_name: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
     assumed: tuple[str, ...] = ()
+    budget: float | None = None
     by_order: bool = False
     notes: tuple[str, ...] = ()
 
@@ -84,7 +85,7 @@ class Believed:
         All tabs share those of the command line, as long as the files do not change.
         """
         if served.clients is None:
-            return cls(population())
+            return cls(population(), budget=served.budget)
         return cls._read(served, served.stamps())
 
     @classmethod
@@ -102,7 +103,7 @@ class Believed:
         measured = read_calibration(served.calibration, None)
         if measured is None or served.calibration is None:
             clients, assumed = read_assuming(served.clients, dict(rename), types=False)
-            return cls(clients, name, rename=rename, assumed=assumed)
+            return cls(clients, name, rename=rename, assumed=assumed, budget=served.budget)
         notes: list[str] = []
         clients, _, _ = read_clients(
             served.clients, alpha=None, calibration=measured, rounds=1, max_weight=None,
@@ -110,15 +111,22 @@ class Believed:
         )  # fmt: skip
         return cls(
             clients, name, calibration=measured, calibration_name=str(served.calibration),
-            rename=rename, by_order=served.by_order, notes=tuple(notes),
+            rename=rename, budget=served.budget, by_order=served.by_order, notes=tuple(notes),
         )  # fmt: skip
 
     @property
     def usual(self) -> PostAsked:
-        """The default state of the page: clients of the user's own table only sell."""
+        """The default state: clients of a user's table only sell, at about its costs."""
         measured, asked = self.calibration, PostAsked()
         if self.name is not None:
             asked = replace(asked, value=0.0, value_high=0.0)
+            costs = self.true("cost")
+            if costs is not None and costs.min() < costs.max():
+                whole = (costs.mean(), costs.min(), costs.max())
+                mean, low, high = (float(f"{cost:.3g}") for cost in whole)
+                asked = replace(asked, cost=mean, cost_low=low, cost_high=high)
+        if self.budget is not None:
+            asked = replace(asked, budget=self.budget)
         return asked if measured is None else replace(asked, alpha=measured.alpha)
 
     def asked(self, address: Mapping[str, str]) -> PostAsked:

@@ -81,8 +81,8 @@ class OfferPanel:
             with ui.element("div").classes("fp-figures"):
                 self._figures = {
                     "best level": Figure("best level", tip="The level with the largest net"),
-                    "payment": Figure("payment there", conditions.unit),
-                    "net": Figure("net there", conditions.unit, "Payment minus cost and absence"),
+                    "payment": Figure("payment", conditions.unit, "What you get at the best level"),
+                    "net": Figure("net gain", conditions.unit, "Payment minus cost and absence"),
                 }
             self._chart = Chart(earning_chart(offer, conditions, cost=None), _ALT, "340px")
             if offer.menu:

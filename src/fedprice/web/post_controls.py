@@ -83,6 +83,7 @@ class PostControls:
     ) -> None:
         self._ask, self._refuse = ask, refuse
         self._parts: dict[str, ui.element] = {}
+        self._dials: dict[str, Dial] = {}
         self.lines: dict[str, ui.label] = {}  # what a guess means, by "cost" and "value"
         self._draw_beliefs(asked, on_file)
         with panel("Budget", classes="fp-second"):
@@ -159,11 +160,16 @@ class PostControls:
             self._ask(**{field: int(value) if field in WHOLE else value})
 
         with ui.column().classes("w-full gap-0") as self._parts[field]:
-            Dial(
+            self._dials[field] = Dial(
                 word, value, ends=(low, high), step=step, on_change=change,
                 on_refused=lambda: self._refuse(field, text or word), text=text,
                 default=float(getattr(PostAsked(), field)) if field in MORE else None,
             )  # fmt: skip
+
+    def set(self, asked: PostAsked) -> None:
+        """Show other numbers."""
+        for field, dial in self._dials.items():
+            dial.set(getattr(asked, field))
 
     def show(self, asked: PostAsked, own: Believed) -> None:
         """Show the controls that apply to the beliefs and the form."""

@@ -259,6 +259,7 @@ def comparison_chart(outcomes: Sequence[Outcome], rows: IntArray) -> dict[str, A
             "nameGap": 28,
             "min": 0,
             "max": int(order.size) + 1,
+            "axisLabel": {"showMaxLabel": False},  # there is no such client
         },
         "yAxis": {"type": "value", "name": "level", "min": 0, "max": 1},
         "series": series,

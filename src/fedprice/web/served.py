@@ -30,7 +30,7 @@ class Served:
     by_order
         Whether the rows of the table are the calibration's clients in its order.
     budget
-        The budget with which the Price page opens; by default 200.
+        The budget with which the pages open; by default 200.
     currency
         The label of money, if it has one.
     """

@@ -266,6 +266,9 @@ class BeliefsPage:
     def _take(self, believed: Believed) -> None:
         """Show other clients."""
         self.refused.pop("clients", None)
+        if self.asked == self.believed.usual:  # what suits the other clients
+            self.asked = believed.usual
+            self.controls.set(self.asked)
         self.believed = believed
         self.offers.chosen = []
         self._follow()
@@ -375,9 +378,8 @@ class BeliefsPage:
         own = self.believed
         what = "costs and values known" if own.knows_types else "costs or values unknown"
         self.clients.show(
-            f"{file_name(own.name)}: {number(len(own.clients))} clients, {what}"
-            + "".join(f". {name}: {MEANING[name]}" for name in own.assumed),
-            own.notes,
+            f"{file_name(own.name)}: {number(len(own.clients))} clients, {what}",
+            (*(f"{name} is {MEANING[name]}." for name in own.assumed), *own.notes),
         )
         drawn = await self._soon(own.distributions, self.asked)
         if drawn == self._believed:  # only other settings have changed

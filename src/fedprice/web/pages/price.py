@@ -343,9 +343,8 @@ class PricePage:
         priced, count = self.priced, len(self.priced.clients)
         self.clients.show(
             f"{file_name(priced.name)}: {number(count)} clients"
-            + (", the paper's Setup 1" if priced.name is None else "")
-            + "".join(f". {name}: {MEANING[name]}" for name in priced.assumed),
-            priced.notes,
+            + (", the paper's Setup 1" if priced.name is None else ""),
+            (*(f"{name} is {MEANING[name]}." for name in priced.assumed), *priced.notes),
         )
         self.controls.show(priced, self.file)
         self.thin.set_text(
