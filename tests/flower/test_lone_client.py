@@ -3,6 +3,7 @@
 import datetime
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,13 @@ from fedprice.flower.client import Client
 from fedprice.flower.evidence import Evidence
 from fedprice.flower.grid import InProcessGrid
 from fedprice.flower.limits import chosen_within
-from fedprice.flower.wire import signed_fields, to_record
+from fedprice.flower.wire import signed_fields, signed_of, to_record
 from fedprice.market.agreement import Mix
 from fedprice.market.export import export
+from fedprice.market.ledger import Ledger
 from fedprice.market.messages import RefusedError, SigningKey
 from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Call, Ending, Offer, Opening
+from fedprice.market.offers import Call, Ending, Offer, Opening, Receipt
 from fedprice.verify import (
     VerificationError,
     canonical,
@@ -47,6 +49,7 @@ from tests.flower.test_evidence import (
     resigned,
     sent_again,
 )
+from tests.flower.test_evidence import head as head_of
 from tests.flower.test_evidence import kept as kept_of
 from tests.flower.test_strategy import new_ledger
 
@@ -372,3 +375,54 @@ def test_a_restarted_client_knows_what_it_sent(tmp_path: Path) -> None:
     calls(InProcessGrid(client_app(client=keeping(tmp_path)), 4), ledger, rounds=2)
     again = InProcessGrid(client_app(client=keeping(tmp_path)), 4)
     assert "calls are out of order" in reason(sent_again(again, old))
+
+
+def last_receipt(call: Message) -> Receipt:
+    receipt = signed_of(dict(call.content.config_records["fedprice"]), "receipt")
+    found: Receipt = receipt.open(Receipt, SERVER.public)
+    return found
+
+
+def paid_call(grid: InProcessGrid, ledger: Ledger) -> Message:
+    """A call to a client that is paid, and has a receipt for its last update."""
+    _, sent = calls(grid, ledger, rounds=1)
+    return next(
+        m for m in sent
+        if "receipt" in m.content.config_records["fedprice"] and last_receipt(m).paid > 0
+    )  # fmt: skip
+
+
+def test_receipts_for_accepted_updates_that_were_not_paid(tmp_path: Path) -> None:
+    """It went on to train for a server whose own receipts said that it paid nothing."""
+    grid = InProcessGrid(client_app(client=keeping(tmp_path)), 4)
+    call = paid_call(grid, new_ledger())
+    unpaid = signed_fields("receipt", SERVER.sign(replace(last_receipt(call), paid=0)))
+    why = reason(sent_again(grid, call, **unpaid))
+    assert "receipts say that 1 accepted update was paid 0 micro-units, not" in why
+
+
+def test_updates_that_are_refused_one_after_another(tmp_path: Path) -> None:
+    """It trained in all rounds for a server that found something wrong with every update."""
+    grid = InProcessGrid(client_app(client=keeping(tmp_path)), 4)
+    call = paid_call(grid, new_ledger())
+    first = last_receipt(call)
+    for number in range(5):
+        lie = replace(first, round=number, refused="it is odd", paid=0)
+        refused = signed_fields("receipt", SERVER.sign(lie))
+        reply = sent_again(grid, call, **refused)
+    assert "its last 5 updates of this run were refused" in reason(reply)
+
+
+def test_a_ledger_that_claims_to_be_far_ahead(tmp_path: Path) -> None:
+    """Junk of 10,000 digests passed for a ledger that had grown, in the middle of a run."""
+    ledger = new_ledger()
+    grid = InProcessGrid(client_app(client=keeping(tmp_path)), 4)
+    _, sent = calls(grid, ledger, rounds=1)
+    call = next(m for m in sent if m.metadata.dst_node_id == 1002)
+    ahead = head_of(50_000, "12" * 32)
+    why = reason(
+        sent_again(
+            grid, call, **resigned(call, number=50_000), **ahead, links="ab" * 320_000, after=40_000
+        )
+    )
+    assert "nothing shows that the ledger's head follows" in why

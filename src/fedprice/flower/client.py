@@ -53,6 +53,7 @@ from fedprice.market.offers import (
     answer,
 )
 from fedprice.market.updates import SLACK, Update
+from fedprice.verify import due
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -324,6 +325,7 @@ class ParticipationMod:
         now = time.time()
         with kept_evidence(context, own.receipts) as evidence:
             head = _note(evidence, own, record, agreed)
+            evidence.require_paid(agreed.run, agreed.earned)
             lost = sum(amount for _, amount in evidence.spent_since(now - DAY))
             if lost + _cost_of_update(own, agreed) > own.largest_loss:
                 raise RefusedError(
@@ -344,6 +346,16 @@ class _Agreed:
     opening: Signed
     coins: Coins
     cap: float
+    payment: int
+
+    @property
+    def run(self) -> str:
+        """The ledger and the run."""
+        return f"{self.conditions.ledger} {self.conditions.run}"
+
+    def earned(self, accepted: int) -> int:
+        """Return what a number of accepted updates earns, in micro-units."""
+        return due(max(self.payment, 0), self.coins.level, self.conditions.rounds, accepted)
 
 
 def _agreed(own: Client, record: dict[str, Any]) -> _Agreed:
@@ -370,7 +382,8 @@ def _read_agreed(
     mine = own_secret(own.key.private, signed.hash)
     key = coin_key(secret, mine, bytes.fromhex(opened.mixed))
     coins = Coins(coin_phase(key, commitment.level, offer.position), commitment.level)
-    return _Agreed(conditions, signed, committed, opening, coins, float(offer.norm_cap or "inf"))
+    cap, payment = float(offer.norm_cap or "inf"), offer.pays.payment(commitment.level)
+    return _Agreed(conditions, signed, committed, opening, coins, cap, payment)
 
 
 def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agreed) -> int:
@@ -386,7 +399,7 @@ def _note(evidence: Evidence, own: Client, record: dict[str, Any], agreed: _Agre
             raise RefusedError("it has a receipt for another client or ledger.")
         evidence.note_receipt(signed, ledger, receipt.run, time.time())
     head, after, links = signed_of(record, "head"), record.get("after"), record.get("links")
-    return evidence.note_head(head, ledger, server, after, links)
+    return evidence.note_head(head, ledger, server, after, links, agreed.run)
 
 
 def _own_offer(own: Client, text: str, signed: Signed) -> tuple[Offer, Conditions]:

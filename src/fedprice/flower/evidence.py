@@ -32,7 +32,7 @@ from fedprice.market.offers import Call, Ending, Opening
 from fedprice.verify import MOST_ATTEMPTS, chained_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from flwr.app import Context
@@ -46,6 +46,7 @@ REVEALED_FOR = DAY  # for which an offer stays open after its secret was reveale
 HEADS = 64  # per ledger, compared with new ones; the file has all
 NORMS = 8  # of the last updates, compared with the caps of offers
 UNRECEIPTED = 3  # runs that a server may leave without their last receipt
+REFUSED = 5  # updates of a run that a server may refuse one after another
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Evidence:
     def __init__(self, state: dict[str, Any], file: BinaryIO | None) -> None:
         self.state: dict[str, Any] = {
             "read": 0, "offers": {}, "heads": {}, "receipts": {}, "asked": {}, "sent": {},
-            "odd": "", "ended": [], "faults": {}, "norms": [], "spent": [], "paid": {},
+            "odd": "", "ended": [], "faults": {}, "norms": [], "spent": [], "got": {},
         } | state  # fmt: skip
         self._file = file
         self._conditions: dict[str, dict[str, Any]] = {}
@@ -165,7 +166,15 @@ class Evidence:
                 if own["run"] == message["run"] and asked[0] < message["round"]:
                     self.state["asked"][key] = [message["round"], message["base"], 0]
         elif kind == "Receipt":
-            self.state["receipts"][f"{message['ledger']} {message['run']}"] = signed.hash
+            key = f"{message['ledger']} {message['run']}"
+            self.state["receipts"][key] = signed.hash
+            last, accepted, refused, _ = self.state["got"].get(key, [-1, 0, 0, 0])
+            if message["round"] > last:
+                is_good = message["refused"] == ""
+                self.state["got"][key] = [
+                    message["round"], accepted + is_good, 0 if is_good else refused + 1,
+                    message["paid"],
+                ]  # fmt: skip
             if self.state["sent"].get(message["run"]) == [message["round"], message["update"]]:
                 del self.state["sent"][message["run"]]
         elif kind == "Head":
@@ -233,6 +242,27 @@ class Evidence:
                 f"{len(self.state['sent'])} updates of other runs never got a receipt."
             )
 
+    def require_paid(self, run: str, earned: Callable[[int], int]) -> None:
+        """Refuse to work on where receipts say that updates are not paid, or not accepted.
+
+        Parameters
+        ----------
+        run
+            The ledger and the run.
+        earned
+            What a number of accepted updates earns, in micro-units.
+        """
+        _, accepted, refused, paid = self.state["got"].get(run, [-1, 0, 0, 0])
+        if paid < earned(accepted):
+            self.fault("updates accepted and not paid")
+            many = "update was" if accepted == 1 else "updates were"
+            raise RefusedError(
+                f"it declines: receipts say that {accepted} accepted {many} paid {paid} "
+                f"micro-units, not {earned(accepted)}."
+            )
+        if refused >= REFUSED:
+            raise RefusedError(f"it declines: its last {refused} updates of this run were refused.")
+
     def note_ended(self, signed: Signed, ledger: str, server: bytes) -> None:
         """Keep the server's word that offers came to nothing: they bind this client no more."""
         ending: Ending = signed.open(Ending, server)
@@ -275,8 +305,9 @@ class Evidence:
             raise RefusedError("the coins of this run were mixed with something else before.")
 
     def note_head(
-        self, signed: Signed, ledger: str, server: bytes, after: Any = 0, links: Any = ""
-    ) -> int:
+        self, signed: Signed, ledger: str, server: bytes, after: Any = 0, links: Any = "",
+        run: str = "",
+    ) -> int:  # fmt: skip
         """Keep a head of a ledger, and return its number; refuse one that contradicts another.
 
         An older one does not contradict: several runs of a ledger may call a client at the same
@@ -288,13 +319,16 @@ class Evidence:
             The head, and whose it should be.
         after, links
             The number of an entry, and the digests of those that follow up to the head.
+        run
+            The ledger and the run that it came with: only the first head of a run may be too far
+            ahead to be linked.
         """
         head: Head = signed.open(Head, server)
         if head.ledger != ledger:
             raise RefusedError("it has the head of another ledger.")
         known = self.state["heads"].get(ledger, {}).get(str(head.number))
         if known is None:
-            self._require_link(head, after, links)
+            self._require_link(head, after, links, run)
             self.keep(signed)
         elif known != head.hash:
             if self.state["odd"] != signed.hash:
@@ -306,14 +340,14 @@ class Evidence:
             )
         return head.number
 
-    def _require_link(self, head: Head, after: Any, links: Any) -> None:
+    def _require_link(self, head: Head, after: Any, links: Any, run: str) -> None:
         """Refuse a head that does not follow from the newest one before it that is known."""
         heads = self.state["heads"].get(head.ledger, {})
         before = max((int(n) for n in heads if int(n) < head.number), default=None)
         if before is None:
             return
         known = type(after) is int and type(links) is str
-        if known and after > before and len(links) >= 64 * LINKS:
+        if known and after > before and len(links) >= 64 * LINKS and run not in self.state["asked"]:
             self.fault("heads too far apart to be linked")
             return
         if not known or after > before:
@@ -388,11 +422,9 @@ class Evidence:
         """Keep a receipt, unless it repeats the last one."""
         key = f"{ledger} {run}"
         if self.state["receipts"].get(key) != signed.hash:
+            before = self.state["got"].get(key, [0])[-1]
             self.keep(signed)
-            paid = json.loads(signed.content)["paid"]
-            more = paid - self.state["paid"].get(key, 0)
-            self.state["paid"][key] = paid
-            self.state["spent"].append([now, -more / MICRO])
+            self.state["spent"].append([now, (before - self.state["got"][key][-1]) / MICRO])
 
 
 @contextmanager
