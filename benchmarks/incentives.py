@@ -342,9 +342,14 @@ def report(result: dict[str, Any]) -> str:
     for label, value, relation, limit in rows_of(result):
         holds = value >= limit if relation == ">=" else value <= limit
         sign = "≥" if relation == ">=" else "≤"
-        lines.append(f"| {label} | {value:.2%} | {sign} {limit:.0%} | {'yes' if holds else 'NO'} |")
+        lines.append(
+            f"| {label} | {round(value, 6) + 0:.2%} | {sign} {limit:.0%} | {'yes' if holds else 'NO'} |"
+        )
     periods = ["| rounds of a period | coins go on | coins redrawn |", "|---:|---:|---:|"]
-    periods += [f"| {w} | {on:.1%} | {anew:.1%} |" for w, (on, anew) in result["blocks"].items()]
+    periods += [
+        f"| {w} | {' | '.join(f'{round(gain, 6) + 0:.1%}' for gain in gains)} |"
+        for w, gains in result["blocks"].items()
+    ]
     return "\n".join(
         [
             "# Incentives: does anybody gain over honesty",

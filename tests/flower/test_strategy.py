@@ -165,7 +165,8 @@ def test_faults_of_one_client_are_recorded_and_not_paid(fault: str) -> None:
     assert bob.paid == bob.payment * late // ROUNDS
     assert all(own.refused == 0 for name, own in clients.items() if name != "<b>bob</b>")
     reasons = {r for e in ledger.entries("run") for r, *_ in e.content.get("refused", {}).values()}
-    assert all(reason in told for told in reasons)
+    assert any(reason in told for told in reasons)  # until the client itself gives up
+    assert all(reason in told or "its program failed" in told for told in reasons)
 
 
 def test_replayed_and_forged_updates_are_refused() -> None:
