@@ -79,8 +79,10 @@ WORDS = {
     "level": "q: the probability with which a client joins a round.",
     "loss": "The error of the model that training minimises, as measured during training. It is "
     "not signed.",
+    "loss ratio": "The expected loss, divided by that of the first scheme in the table.",
     "lost": "What the client would also have been paid if it had delivered for all of its heads.",
     "margin": "What is paid on top of a client's cost, as a share of it, with pay at cost.",
+    "marginal value": "What 1 % more of the budget would buy.",
     "mean cost": "The mean of what joining every round is believed to cost a client.",
     "mean value": "The mean of what one unit less of expected loss is believed to be worth to a "
     "client.",
@@ -127,6 +129,8 @@ WORDS = {
     "than 1 %.",
     "state": "Offered, open or settled. Stopped means that nothing was recorded for a minute.",
     "statement": "What a client was asked for, delivered and was paid, round by round.",
+    "status": "Optimal: proven to be. Feasible: within the budget. Over budget: it spends more, as "
+    "full participation does. Infeasible: no such prices are within the budget.",
     "surplus": "What a client gains by accepting its offer instead of joining unpaid.",
     "tariff": "A price that depends on the level; it determines the payment for every level.",
     "task": "What is trained: an initial model, the clients' local updates and an evaluation.",
@@ -149,18 +153,19 @@ SCHEME_WORDS = {  # in the order of a list: the paper's first, then what others 
     "subset": "The most valuable clients in every round, and no others: the model is biased.",
     "uniform-published": "uniform as in the paper's public code, which leaves budget unspent where "
     "clients value the model.",
-    "weighted-published": "weighted as in that code.",
+    "weighted-published": "weighted as in the paper's public code.",
     "reference-convex": "The equilibrium by a general convex solver, to check it: slow.",
     "reference-msearch": "The equilibrium by the paper's own search: slow.",
     "reference-scipy": "The equilibrium by local search from random starts: slow.",
     "contracts": "One level and one payment per client, take it or leave it, at its cost, which "
     "the server must know.",
-    "multidimensional-auction": "The best by quality minus ask win, and get what they ask for.",
-    "proportional-share": "An auction: the cheapest per unit of impact win.",
-    "reputation-auction": "An auction: the cheapest per sample win.",
-    "optimal-sampling": "Levels in proportion to weight times norm, at the prices they need.",
-    "uniform-sampling": "The same level for all, at the prices it needs.",
-    "sampling-by-samples": "Levels in proportion to samples, at the prices they need.",
+    "multidimensional-auction": "An auction: the clients with the highest quality minus ask win, "
+    "and are paid what they ask.",
+    "proportional-share": "An auction: the clients that ask least per unit of impact win.",
+    "reputation-auction": "An auction: the clients that ask least per sample win.",
+    "optimal-sampling": "Levels in proportion to weight times norm, at the prices that these need.",
+    "uniform-sampling": "The same level for all, at the prices that this needs.",
+    "sampling-by-samples": "Levels in proportion to samples, at the prices that these need.",
     "shapley-payments": "The budget is shared in proportion to impact.",
     "shapley-prices": "Prices in proportion to impact, as high as the budget allows.",
 }
@@ -169,4 +174,5 @@ SCHEME_WORDS = {  # in the order of a list: the paper's first, then what others 
 SYMBOLS = {
     "g": "gradient norm", "k": "impact", "p": "price", "q": "level", "r": "rounds", "α": "alpha",
     "λ": "multiplier", "ρ": "delivery rate", "τ": "cost exponent",
+    "lambda": "multiplier", "rho": "delivery rate", "tau": "cost exponent",
 }  # fmt: skip

@@ -38,6 +38,45 @@ def test_a_letter_of_the_paper_is_a_word(letter: str, word: str) -> None:
     assert unwrapped(said(letter)) == WORDS[word]
 
 
+COLUMNS_AND_FACTS = [
+    "status",
+    "offers",
+    "spend",
+    "distance",
+    "loss_ratio",
+    "mean_level",
+    "payers",
+    "left_out",
+    "biased",
+    "client_surplus",
+    "client_utility",
+    "payees",
+    "marginal_value",
+    "largest_weight",
+    "sign_threshold",
+    "certificate",
+    "level",
+    "price",
+    "payment",
+    "joiners",
+    "heads",
+    "agreed",
+    "paid",
+    "lost",
+    "expected_spend",
+    "τ",
+    "tau",
+    "R",
+    "α",
+    "λ",
+]
+
+
+@pytest.mark.parametrize("label", COLUMNS_AND_FACTS)
+def test_what_screens_show_is_explained(label: str) -> None:
+    assert unwrapped(said(label)) in WORDS.values()
+
+
 def test_without_a_word_all_are_listed() -> None:
     assert said().splitlines() == [*sorted(WORDS), "schemes"]
 

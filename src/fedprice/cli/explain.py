@@ -40,8 +40,12 @@ def explain(
 
 
 def _meaning(asked: str) -> str | None:
-    """Return the explanation of a word, also in the plural, a scheme, or a letter of the paper."""
-    for word in (asked, asked.removesuffix("s"), f"{asked}s"):
+    """Return the explanation of a word, also in the plural, a scheme, or a letter of the paper.
+
+    A column such as "client surplus" is explained by its last words.
+    """
+    last = asked.partition(" ")[2]
+    for word in (asked, asked.removesuffix("s"), f"{asked}s", last):
         if word in WORDS:
             return WORDS[word]
     return SCHEME_WORDS.get(asked.replace(" ", "-")) or WORDS.get(SYMBOLS.get(asked, ""))
