@@ -342,9 +342,8 @@ def report(result: dict[str, Any]) -> str:
     for label, value, relation, limit in rows_of(result):
         holds = value >= limit if relation == ">=" else value <= limit
         sign = "≥" if relation == ">=" else "≤"
-        lines.append(
-            f"| {label} | {round(value, 6) + 0:.2%} | {sign} {limit:.0%} | {'yes' if holds else 'NO'} |"
-        )
+        shown = f"{round(value, 6) + 0:.2%} | {sign} {limit:.0%}"
+        lines.append(f"| {label} | {shown} | {'yes' if holds else 'NO'} |")
     periods = ["| rounds of a period | coins go on | coins redrawn |", "|---:|---:|---:|"]
     periods += [
         f"| {w} | {' | '.join(f'{round(gain, 6) + 0:.1%}' for gain in gains)} |"
