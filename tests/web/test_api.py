@@ -6,7 +6,6 @@ import asyncio
 import http.client
 import json
 import sqlite3
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,12 @@ import polars as pl
 import pytest
 from fastapi import FastAPI
 
+from fedprice.errors import InputError
 from fedprice.market.ledger import Ledger
 from fedprice.random_clients import population
+from fedprice.web import answers
 from fedprice.web import api as api_module
+from fedprice.web.answers import answer as answer_to
 from fedprice.web.api import api
 from fedprice.web.guard import Guard
 from fedprice.web.questions import MOST_CLIENTS
@@ -234,30 +236,34 @@ def test_an_infeasible_budget_is_the_line_of_the_command(run: Run, tmp_path: Pat
     assert f"fedprice: {answer.json()['error']}\n" == err
 
 
-def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MOST_CLIENTS, "lies", 1)
+def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     two = [CLIENT, CLIENT | {"client_id": "b"}]
-    answer = post("lies", clients=two, alpha=1)
-    assert answer.status == 422
-    assert "`clients` must have at most 1 rows here; got 2." in answer.json()["error"]
-    assert post("price", clients=two, alpha=1).status == 200
-    monkeypatch.setattr(api_module, "MOST_POINTS", 3)
-    assert "at most 3; got 4" in post("frontier", clients=two, alpha=1, budgets=[1, 2]).text
-    monkeypatch.setattr(api_module, "MOST_BELIEFS", 1)
-    many = post("post", clients=two, alpha=1, beliefs="others", form="tariff")
-    assert "at most 1 different beliefs here; got 2." in many.json()["error"]
-    monkeypatch.setattr(api_module, "MOST_TYPES", 3)
+
+    def refused(name: str, **fields: Any) -> str:
+        with pytest.raises(InputError) as error:
+            answer_to(name, json.dumps({"clients": two, "alpha": 1} | fields).encode())
+        return str(error.value)
+
+    monkeypatch.setitem(MOST_CLIENTS, "lies", 1)
+    assert "`clients` must have at most 1 rows here; got 2." in refused("lies")
+    assert answer_to("price", json.dumps({"clients": two, "alpha": 1}).encode())
+    monkeypatch.setattr(answers, "MOST_POINTS", 3)
+    assert "at most 3; got 4" in refused("frontier", budgets=[1, 2])
+    monkeypatch.setattr(answers, "MOST_BELIEFS", 1)
+    many = refused("post", beliefs="others", form="tariff")
+    assert "at most 1 different beliefs here; got 2." in many
+    monkeypatch.setattr(answers, "MOST_TYPES", 3)
     types = {"cost": [1, 2], "value": [0, 0], "probability": [0.5, 0.5]}
-    many = post("post", clients=two, alpha=1, beliefs=types)
-    assert "must be at most 3 here; got 4." in many.json()["error"]
+    assert "must be at most 3 here; got 4." in refused("post", beliefs=types)
     monkeypatch.setitem(MOST_CLIENTS, "others", 1)
-    many = post("post", clients=two, alpha=1, beliefs="others")
-    assert "`clients` must have at most 1 rows here; got 2." in many.json()["error"]
+    assert "`clients` must have at most 1 rows here; got 2." in refused("post", beliefs="others")
     monkeypatch.setattr("fedprice.web.questions.MOST_VALUES", 3)
-    assert "must have at most 3 values" in post("price", clients=two, alpha=1).json()["error"]
-    monkeypatch.undo()
+    assert "must have at most 3 values" in refused("price")
+
+
+def test_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api_module, "LARGEST_QUESTION", 10)
-    assert post("price", clients=two, alpha=1).status == 413
+    assert post("price", clients=[CLIENT], alpha=1).status == 413
     monkeypatch.setattr(api_module, "MOST_AT_ONCE", 0)
     busy = post("respond")
     assert busy.status == 503
@@ -434,32 +440,6 @@ def test_an_export_is_verified_and_a_changed_one_refused(
         refused = asking().post(f"/api/verify{query}", body=body)
         assert refused.status == 422, (query, refused.text)
         assert line in refused.json()["error"]
-
-
-def test_a_long_computation_does_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    import asyncio
-
-    from tests.web.asgi import asked
-
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(_: object) -> str:
-        begun.set()
-        assert go_on.wait(60)
-        return "{}"
-
-    monkeypatch.setattr(api_module, "_lies", slow)
-    app = asking().app
-    question = json.dumps({"clients": [CLIENT], "alpha": 1}).encode()
-
-    async def both() -> tuple[Answer, Answer]:
-        first = asyncio.create_task(asked(app, "POST", "/api/lies", body=question))
-        await asyncio.to_thread(begun.wait, 30)
-        second = await asked(app, "POST", "/api/price", body=question)
-        go_on.set()
-        return await first, second
-
-    assert [answer.status for answer in asyncio.run(both())] == [200, 200]
 
 
 def test_the_command_serves_the_api_to_this_machine_alone(

@@ -15,50 +15,22 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from anyio import to_thread
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from fedprice.beliefs.beliefs import Beliefs
-from fedprice.beliefs.refusals import Outside
-from fedprice.bound import Bound
-from fedprice.clients import Clients
-from fedprice.commands.compare import compare, compared
-from fedprice.commands.frontier import frontier
-from fedprice.commands.lies import lies
-from fedprice.commands.post import EXPONENTIAL, OTHERS, check_post, exponential_beliefs, post
-from fedprice.commands.price import LOSSES, check_outside, losses_of, price
-from fedprice.commands.respond import respond
 from fedprice.commands.verify import verify
-from fedprice.commands.warnings import frontier_warnings, scheme_warnings
 from fedprice.errors import FedpriceError, InputError, MissingExtraError, nearest
-from fedprice.game import Game
-from fedprice.pricing import find_schemes
 from fedprice.tables import json_text
-from fedprice.web.questions import (
-    MOST_BELIEFS,
-    MOST_CLIENTS,
-    MOST_POINTS,
-    MOST_TYPES,
-    OFFERED,
-    ClientsQuestion,
-    CompareQuestion,
-    FrontierQuestion,
-    LiesQuestion,
-    PostQuestion,
-    PriceQuestion,
-    Question,
-    RespondQuestion,
-    line_of,
-    parsed,
-    table_of,
-)
+from fedprice.web.answers import QUESTIONS
+from fedprice.web.answers import answer as answer_to
+from fedprice.web.limited import computed
+from fedprice.web.questions import line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from fedprice.market.ledger import Ledger
     from fedprice.web.served import Served
@@ -91,33 +63,32 @@ def api(served: Served) -> FastAPI:
     app.add_exception_handler(HTTPException, _of_http)
     under_way = 0
 
-    async def answer(work: Callable[[], str]) -> Response:
-        """Run work in a thread and return its JSON, or one line about what is wrong."""
+    async def answer(work: Callable[[], Awaitable[str]]) -> Response:
+        """Return the JSON that work returns, or one line about what is wrong."""
         nonlocal under_way
         if under_way >= MOST_AT_ONCE:
             return _error(503, f"{MOST_AT_ONCE} computations are under way; try again later.")
         under_way += 1
         try:
-            return _json(200, await to_thread.run_sync(_quietly, work))
+            return _json(200, await work())
         except FedpriceError as error:
             return _error(_status(error), line_of(error))
-        except MemoryError:
-            return _error(422, "this needs more memory than there is; send fewer clients.")
         finally:
             under_way -= 1
 
-    def ask(path: str, question: type[Question], command: Callable[[Any], str]) -> None:
+    def ask(name: str) -> None:
         """Add the route of a question that is asked as JSON."""
+        question, _ = QUESTIONS[name]
 
         async def route(request: Request) -> Response:
             _require_known(request)
             body = await _body(request, LARGEST_QUESTION)
-            return await answer(lambda: command(parsed(body, question)))
+            return await answer(lambda: computed(answer_to, name, body))
 
         content = {"application/json": {"schema": question.model_json_schema()}}
         app.add_api_route(
-            path, route, methods=["POST"], summary=(question.__doc__ or "").strip(),
-            operation_id=path[1:], response_class=Response, responses=RESPONSES,
+            f"/{name}", route, methods=["POST"], summary=(question.__doc__ or "").strip(),
+            operation_id=name, response_class=Response, responses=RESPONSES,
             openapi_extra={"requestBody": {"required": True, "content": content}},
         )  # fmt: skip
 
@@ -126,7 +97,9 @@ def api(served: Served) -> FastAPI:
 
         async def route(request: Request) -> Response:
             _require_known(request)
-            return await answer(partial(work, served, **request.path_params))
+            return await answer(
+                lambda: to_thread.run_sync(partial(work, served, **request.path_params))
+            )
 
         named = re.findall(r"\{(\w+)", path)
         parameters = [
@@ -139,12 +112,8 @@ def api(served: Served) -> FastAPI:
             openapi_extra={"parameters": parameters},
         )  # fmt: skip
 
-    ask("/price", PriceQuestion, _price)
-    ask("/compare", CompareQuestion, _compare)
-    ask("/frontier", FrontierQuestion, _frontier)
-    ask("/lies", LiesQuestion, _lies)
-    ask("/post", PostQuestion, _post)
-    ask("/respond", RespondQuestion, _respond)
+    for name in QUESTIONS:
+        ask(name)
     read("/runs", _runs, "runs", "The runs of the ledger, one per row.")
     read("/runs/{run:path}", _run, "run", "The clients of a run, one per row.")
     read(
@@ -163,7 +132,7 @@ def api(served: Served) -> FastAPI:
         if one_export.locked():
             return busy
         async with one_export:
-            return await answer(lambda: _verify(body, options))
+            return await answer(lambda: to_thread.run_sync(_verify, body, options))
 
     export = {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}}
     app.add_api_route(
@@ -179,122 +148,6 @@ def api(served: Served) -> FastAPI:
         },
     )  # fmt: skip
     return app
-
-
-def _quietly(work: Callable[[], str]) -> str:
-    """Return what `work` returns; numbers that overflow are refused or null, and are not logged."""
-    with np.errstate(all="ignore"):
-        return work()
-
-
-# Pricing
-
-
-def _clients(asked: ClientsQuestion, most: int, *, types: bool = True) -> Clients:
-    table = table_of(asked.clients, "clients", most)
-    try:
-        clients = Clients.from_frame(table, types=types)
-    except InputError as error:
-        raise InputError(f"`clients`: {error}") from error
-    return clients if asked.max_weight is None else clients.with_max_weight(asked.max_weight)
-
-
-def _game(asked: ClientsQuestion, most: int, budget: float) -> Game:
-    bound = Bound(alpha=asked.alpha, rounds=asked.rounds)
-    clients = _clients(asked, most)
-    return Game(clients, bound=bound, budget=budget, cost_exponent=asked.exponent)
-
-
-def _require_offered(scheme: str) -> None:
-    """Refuse schemes that would read a file, or take minutes."""
-    if scheme not in OFFERED:
-        raise InputError(f"there is no scheme {scheme!r:.60} here. {nearest(scheme, OFFERED)}")
-
-
-def _price(asked: PriceQuestion) -> str:
-    _require_offered(asked.scheme)
-    outside = None if asked.outside is None else Outside(asked.outside)
-    check_outside(outside, asked.scheme, losses=asked.outside_losses is not None)
-    most = MOST_CLIENTS["price"]
-    game = _game(asked, most, asked.budget)
-    losses = None
-    if outside is not None and asked.outside_losses is not None:
-        table = table_of(asked.outside_losses, "outside_losses", most)
-        losses = losses_of(table, LOSSES[outside], game.clients)
-    return price(game, scheme=asked.scheme, outside=outside, losses=losses).to_json()
-
-
-def _compare(asked: CompareQuestion) -> str:
-    for scheme in asked.scheme:
-        _require_offered(scheme)
-    game = _game(asked, MOST_CLIENTS["compare"], asked.budget)
-    found = compare(game, find_schemes(asked.scheme))
-    return json_text(schemes=compared(found), warnings=scheme_warnings(found))
-
-
-def _frontier(asked: FrontierQuestion) -> str:
-    game = _game(asked, MOST_CLIENTS["frontier"], asked.budgets[0])
-    if len(game.clients) * len(asked.budgets) > MOST_POINTS:
-        raise InputError(
-            f"clients times budgets must be at most {MOST_POINTS:,}; got "
-            f"{len(game.clients) * len(asked.budgets):,}. Send fewer budgets."
-        )
-    traced = frontier(game, asked.budgets)
-    return json_text(frontier=traced.to_frame(), warnings=frontier_warnings(traced))
-
-
-def _lies(asked: LiesQuestion) -> str:
-    game = _game(asked, MOST_CLIENTS["lies"], asked.budget)
-    found = lies(game, asked.factor, free_response=asked.free_response)
-    return json_text(summary=found.summary(), clients=found.to_frame())
-
-
-def _post(asked: PostQuestion) -> str:
-    how: dict[str, Any] = asked.model_dump(
-        include={"blocks", "classes", "risk", "sequential", "information"}
-    )
-    check_post(asked.form, **how, robust=False, others=asked.beliefs == OTHERS)
-    believed = _beliefs(asked)
-    most = MOST_CLIENTS["others" if believed is None else "post"]  # one problem for each of them
-    clients = _clients(asked, most, types=believed is None)
-    count = len(clients) if believed is None else len(believed.groups(clients)[0])
-    types = 0 if believed is None else max(len(own.weight) for own in believed.types.values())
-    if len(clients) * types > MOST_TYPES:
-        raise InputError(
-            f"clients times types of a client must be at most {MOST_TYPES:,} here; got "
-            f"{len(clients) * types:,}. The command line has no such limit."
-        )
-    if asked.form != "price" and count > MOST_BELIEFS:
-        raise InputError(
-            f"`form` {asked.form} must have at most {MOST_BELIEFS} different beliefs here; got "
-            f"{count:,}. The command line has no such limit."
-        )
-    return post(
-        clients, believed, bound=Bound(alpha=asked.alpha, rounds=asked.rounds),
-        budget=asked.budget, exponent=asked.exponent, form=asked.form, **how,
-    ).to_json()  # fmt: skip
-
-
-def _beliefs(asked: PostQuestion) -> Beliefs | None:
-    """Return the given beliefs; None stands for what all other clients reported."""
-    given = asked.beliefs
-    if given == EXPONENTIAL:
-        return exponential_beliefs(asked.cost, asked.value, asked.form)
-    if asked.cost is not None or asked.value is not None:
-        raise InputError("`cost` and `value` require `beliefs` exponential; leave them out.")
-    if given == OTHERS:
-        return None
-    if isinstance(given, str):
-        raise InputError(f"`beliefs` must be a table, exponential or others; got {given!r:.60}.")
-    table = table_of(given, "beliefs", MOST_CLIENTS["beliefs"])
-    try:
-        return Beliefs.from_frame(table)
-    except InputError as error:
-        raise InputError(f"`beliefs`: {error}") from error
-
-
-def _respond(asked: RespondQuestion) -> str:
-    return json_text(response=respond(**asked.model_dump()))
 
 
 # Ledgers

@@ -22,6 +22,7 @@ from python_multipart.exceptions import FormParserError
 from starlette.formparsers import MultiPartParser
 
 from fedprice.errors import InputError
+from fedprice.web import limited
 from fedprice.web.api import api
 from fedprice.web.connections import BACKLOG, LARGEST_HEADERS, Limited
 from fedprice.web.dropped import DroppedTables
@@ -162,6 +163,7 @@ def serve(
             end.daemon = True
             end.start()
             private.cleanup()
+            limited.close()
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
