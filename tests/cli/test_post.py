@@ -1,6 +1,7 @@
 """`fedprice post` and `fedprice price --robust`, run in process."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -315,3 +316,20 @@ def test_the_first_level_listed_of_a_tariff_is_a_millionth() -> None:
         page = fp.post(TEN, costs, bound=BOUND, budget=20, form=form)._repr_html_()
         assert "… " in page
         assert "e-0" not in page.partition("levels and payments")[2].partition("</table>")[0]
+
+
+def test_what_more_budget_buys_is_said_in_the_distance(run: Run, tmp_path: Path) -> None:
+    """As `fedprice price` says it: a per cent of a loss means nothing to who decides."""
+    fp.population(5).write(tmp_path / "five.csv")
+    asked = ("post", tmp_path / "five.csv", "--alpha", 3.3, "--beliefs", "exponential")
+    guess = ("--cost", 40, "--value", 0)
+    code, out, _ = run(*asked, *guess, "--budget", 20)
+    assert code == 0
+    closer = float(re.search(r"1% of the budget more \(0\.2\): ([0-9.]+) percentage", out)[1])  # type: ignore[index]
+    distances = []
+    for budget in ("20", "20.2"):
+        code, out, _ = run(*asked, *guess, "--budget", budget, "--format", "json")
+        loss = json.loads(out)["summary"]["expected_loss"]
+        whole = loss + fp.Bound(3.3, 1000).impact(fp.population(5)).sum()
+        distances.append(100 * loss / whole)
+    assert closer == pytest.approx(distances[0] - distances[1], rel=0.02)

@@ -12,6 +12,7 @@ from fedprice.pricing.display import (
     count_clients,
     extremes,
     html_tables,
+    marginal_value,
     number,
     percent,
     rich_tables,
@@ -89,12 +90,9 @@ def _facts(posted: Posted) -> list[tuple[str, str]]:
     if unused := _unused(posted):
         pairs.append(("not used", unused))
     if posted.multiplier and posted.expected_loss:
-        step = abs(posted.budget) / 100 or 1.0
-        saved = percent(posted.multiplier * step / posted.expected_loss)
-        of_budget = "1% of the budget more" if posted.budget else "a budget"
-        pairs.append(
-            ("marginal value", f"{of_budget} ({number(step)}): {saved} less expected loss")
-        )
+        loss = posted.expected_loss
+        whole = loss + float(posted.impact.sum())
+        pairs.append(marginal_value(posted.multiplier, loss, whole, posted.budget))
     return pairs
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "html_summary",
     "html_tables",
     "infeasible_line",
+    "marginal_value",
     "money",
     "number",
     "percent",
@@ -177,14 +178,23 @@ def facts(outcome: Outcome, currency: str = "") -> list[tuple[str, str]]:
             ("sign threshold", f"clients pay above a value of {number(outcome.sign_threshold)}")
         )
     if outcome.multiplier:
-        # The distance is L / (L + K), with the loss L and K = Σ k.
         loss, whole = outcome.expected_loss, outcome.certificate.primal
-        more = abs(budget) / 100 or 1.0
-        closer = outcome.multiplier * more * (whole - loss) / whole**2
-        share = "1% of the budget more" if budget else "a budget"
-        points = f"{percent(closer).removesuffix('%')} percentage points"
-        pairs.append(("marginal value", f"{share} ({money(more, currency)}): {points} closer"))
+        pairs.append(marginal_value(outcome.multiplier, loss, whole, budget, currency))
     return pairs
+
+
+def marginal_value(
+    multiplier: float, loss: float, whole: float, budget: float, currency: str = ""
+) -> tuple[str, str]:
+    """Return how much closer to full participation a little more budget comes, with its name.
+
+    The distance is L / (L + K), with the loss L and K = Σ k; `whole` is L + K.
+    """
+    more = abs(budget) / 100 or 1.0
+    closer = multiplier * more * (whole - loss) / whole**2
+    share = "1% of the budget more" if budget else "a budget"
+    points = f"{percent(closer).removesuffix('%')} percentage points"
+    return "marginal value", f"{share} ({money(more, currency)}): {points} closer"
 
 
 def count_clients(count: int) -> str:
