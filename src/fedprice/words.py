@@ -50,7 +50,7 @@ WORDS = {
     "deviation.",
     "form": "What each client is offered: one price, a price per block of levels, a price per "
     "level, or a list of levels with payments.",
-    "frontier": "The least expected loss for each budget.",
+    "frontier": "The least distance to full participation for each budget.",
     "full information": "The expected loss, divided by that of a server that knows every cost and "
     "value and offers each client one price. Tariffs with several prices can do better than that.",
     "full participation": "Every client joins every round. The expected loss is measured from it.",

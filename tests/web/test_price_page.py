@@ -138,7 +138,7 @@ def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, exampl
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
     expect(page.get_by_text("joiners per round")).to_be_visible()  # nothing moves any more
-    chart = page.get_by_role("img", name="expected loss over the budget")
+    chart = page.get_by_role("img", name="distance to full participation over the budget")
     chart.scroll_into_view_if_needed()
     at = page.wait_for_function(HANDLE, arg=chart.get_attribute("id")).json_value()
     box = chart.bounding_box()
@@ -171,7 +171,7 @@ def test_fees_that_nobody_would_pay_are_named(page: Page, example: Serving) -> N
 def test_a_mouse_that_passes_over_the_frontier_moves_nothing(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
-    chart = page.get_by_role("img", name="expected loss over the budget")
+    chart = page.get_by_role("img", name="distance to full participation over the budget")
     for x in (150, 200, 250):
         chart.hover(position={"x": x, "y": 100})
     chart.click(position={"x": 250, "y": 120})
@@ -441,7 +441,9 @@ def test_the_frontier_reaches_to_a_budget_that_is_typed(page: Page, example: Ser
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
     page.locator("input[aria-label=budget]").fill("5000")
-    own = page.get_by_role("img", name="expected loss over the budget").get_attribute("id")
+    own = page.get_by_role(
+        "img", name="distance to full participation over the budget"
+    ).get_attribute("id")
     assert own is not None
     page.wait_for_function(
         "own => getElement(own.slice(1)).chart.getOption().xAxis[0].max >= 5000", arg=own

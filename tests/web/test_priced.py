@@ -206,6 +206,9 @@ def test_axes_begin_where_budgets_are_feasible() -> None:
     assert 0 < low < 900 < high
     curve = Priced(sellers).frontier(Asked(budget=900), (low, high))
     assert [curve[0][0], curve[-1][0]] == [low, high]
+    assert all(0 <= distance <= 1 for _, distance in curve)  # as the cards and commands say it
+    closest = Priced(sellers).outcome(Asked(budget=high)).distance
+    assert curve[-1][1] == pytest.approx(closest)
     floors = fp.Clients(samples=[1, 1], grad_norm=1, cost=[900, 900], value=0, level_min=0.5)
     low, high = Priced(floors).ends(Asked(budget=2000))
     assert fp.solve(Priced(floors).game(Asked(budget=low))).status is not fp.Status.INFEASIBLE

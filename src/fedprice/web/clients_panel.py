@@ -65,7 +65,7 @@ class ClientsPanel:
         needed = "client_id, samples and cost" if types else "client_id and samples"
         with panel("Clients", classes="fp-first"):
             self._whose = ui.label("").classes("text-sm mb-1").mark("whose")
-            self._notes = ui.label("").classes("text-xs mb-1 whitespace-pre-line").mark("notes")
+            self._notes = ui.label("").classes("text-xs mb-1 fp-lines").mark("notes")
             self._drop = drop(
                 "Drop or choose CSV or Parquet", ".csv,.parquet", self._dropped, LARGEST_UPLOAD
             )

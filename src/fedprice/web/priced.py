@@ -171,7 +171,7 @@ class Priced:
         return float(low), float(max(high, low + budget_step(abs(low) + 1)))
 
     def frontier(self, asked: Asked, ends: tuple[float, float]) -> list[tuple[float, float]]:
-        """Return budgets, closer together at the lower end, and the losses that they buy."""
+        """Return budgets, closer together at the lower end, and the distances that they buy."""
         game = self.game(asked)
         count = POINTS if len(self.clients) <= MANY else FEW_POINTS
         low, high = ends
@@ -181,9 +181,9 @@ class Priced:
         budgets = np.unique(np.concatenate([start + (high - start) * steps, below]))
         with np.errstate(all="ignore"):
             return [
-                (outcome.game.budget, outcome.expected_loss)
+                (outcome.game.budget, outcome.distance)
                 for outcome in frontier(game, budgets.tolist())
-                if outcome.status is not Status.INFEASIBLE and np.isfinite(outcome.expected_loss)
+                if outcome.status is not Status.INFEASIBLE
             ]
 
     def what_if(self, asked: Asked, changes: Mapping[str, Mapping[str, float]]) -> WhatIf:

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedprice.errors import precision_error
 from fedprice.plots import ON_SCREEN
-from fedprice.pricing.display import number
+from fedprice.pricing.display import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -181,27 +181,25 @@ def budget_step(width: float) -> float:
 def frontier_chart(
     known: Sequence[tuple[float, float]],
     budget: float,
-    loss: float | None,
+    distance: float | None,
     ends: tuple[float, float],
     currency: str = "",
 ) -> dict[str, Any]:
-    """Return expected loss over the budget, with the budget as a handle that can be dragged."""
-    losses = [y for _, y in known if y > 0]
-    steep = bool(losses) and max(losses) > 30 * min(losses)
+    """Return distances in per cent over the budget, which is a handle that can be dragged."""
     curve = {
-        "type": "line", "name": "expected loss", "symbol": "none", "color": ON_SCREEN[0],
-        "data": [list(point) for point in known if point[1] > 0 or not steep],
+        "type": "line", "name": "distance", "symbol": "none", "color": ON_SCREEN[0],
+        "data": [[budget, 100 * left] for budget, left in known],
     }  # fmt: skip
     # Beside the point, on the side with more room: the axis below has labels of its own.
     right = budget < (ends[0] + ends[1]) / 2
     label = {
-        "show": True, "formatter": f"{number(budget)}: {number(loss or 0.0)}", "distance": 8,
+        "show": True, "formatter": f"{number(budget)}: {percent(distance or 0.0)}", "distance": 8,
         "position": "right" if right else "top", "align": "left" if right else "right",
         "offset": [0, -10 if right else 0],
     }  # fmt: skip
     here = {
         "type": "scatter", "name": "here", "symbolSize": 12, "color": ON_SCREEN[5], "label": label,
-        "data": [] if loss is None or not (loss > 0 or not steep) else [[budget, loss]],
+        "data": [] if distance is None else [[budget, 100 * distance]],
     }  # fmt: skip
     pointer = {
         "show": True, "snap": False, "value": budget, "status": "show", "triggerTooltip": False,
@@ -223,8 +221,9 @@ def frontier_chart(
             "axisPointer": pointer,
         },
         "yAxis": {
-            "type": "log" if steep else "value",
-            "name": "expected loss",
+            "type": "value",
+            "name": "distance to full participation, %",
+            "nameTextStyle": {"align": "left"},
             "axisLine": {"onZero": False},
         },
         "series": [curve, here],

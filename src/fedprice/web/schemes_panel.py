@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from fedprice.pricing import Status
-from fedprice.pricing.display import infeasible_line, number
+from fedprice.pricing.display import infeasible_line, number, percent
 from fedprice.web.chart import Chart
 from fedprice.web.look import panel
 from fedprice.web.pricing_charts import comparison_chart
@@ -57,12 +57,16 @@ class SchemesPanel:
             )
         ]
         self._table.rows = [
-            {"what": what, "first": number(one), "second": number(other)}
+            {"what": what, "first": one, "second": other}
             for what, one, other in (
-                ("expected loss", first.expected_loss, second.expected_loss),
-                ("spend", first.spend, second.spend),
-                ("payers", first.payers, second.payers),
-                ("joiners per round", first.levels.sum(), second.levels.sum()),
+                ("distance", percent(first.distance), percent(second.distance)),
+                ("spend", number(first.spend), number(second.spend)),
+                ("payers", number(first.payers), number(second.payers)),
+                (
+                    "joiners per round",
+                    number(float(first.levels.sum())),
+                    number(float(second.levels.sum())),
+                ),
             )
         ]
         self._table.update()

@@ -376,7 +376,8 @@ class BeliefsPage:
 
     async def _show_beliefs(self) -> None:
         own = self.believed
-        what = "costs and values known" if own.knows_types else "costs or values unknown"
+        unknown = " and ".join(f"{name}s" for name in own.clients.unknown)
+        what = f"{unknown} unknown" if unknown else "costs and values known"
         self.clients.show(
             f"{file_name(own.name)}: {number(len(own.clients))} clients, {what}",
             (*(f"{name} is {MEANING[name]}." for name in own.assumed), *own.notes),

@@ -152,7 +152,7 @@ class PricePage:
             with panel("Level over impact", "Clients with more impact should join more often."):
                 self.level_chart = Chart({}, "level over impact, one point per client")
             with panel("Frontier", f"{WORDS['frontier']} Drag the handle to move the budget."):
-                self.frontier_chart = Chart({}, "expected loss over the budget")
+                self.frontier_chart = Chart({}, "distance to full participation over the budget")
                 self.bought = ui.label("").classes("text-sm fp-muted").mark("bought")
             self.schemes = SchemesPanel()
         for chart in (self.price_chart, self.level_chart):
@@ -321,9 +321,9 @@ class PricePage:
             self._shape = shape
             self.controls.set_range(self.ends)
         if shape == self._shape:
-            loss = None if self.outcome is None else self.outcome.expected_loss
+            distance = None if self.outcome is None else self.outcome.distance
             self.frontier_chart.show(
-                frontier_chart(self.traced, asked.budget, loss, self.ends, self.currency)
+                frontier_chart(self.traced, asked.budget, distance, self.ends, self.currency)
             )
 
     def _set_address(self) -> None:
