@@ -98,13 +98,15 @@ def paying(payment: int, level: int | None = None) -> Terms:
     return at_price(price_units(payment, level), level)
 
 
-def offered(ledger: Ledger, terms: dict[str, Terms], run: str = "run", rounds: int = 7) -> Bargain:
+def offered(
+    ledger: Ledger, terms: dict[str, Terms], run: str = "run", rounds: int = 7, **other: Any
+) -> Bargain:
     """A bargain in which these terms are offered."""
     server = simulation_key("server")
     ledger.use_key(server)
     bargain = Bargain(ledger, server, run)
     proposals = {name: Proposal(own.tariff, own.level) for name, own in terms.items()}
-    bargain.offer(conditions(ledger, run, rounds=rounds), proposals)
+    bargain.offer(conditions(ledger, run, rounds=rounds, **other), proposals)
     return bargain
 
 
@@ -121,10 +123,15 @@ def reveal(bargain: Bargain) -> None:
 
 
 def agreed(
-    ledger: Ledger, budget: int, terms: dict[str, Terms], run: str = "run", rounds: int = 7
+    ledger: Ledger,
+    budget: int,
+    terms: dict[str, Terms],
+    run: str = "run",
+    rounds: int = 7,
+    **other: Any,
 ) -> Agreement:
     """Open a run on these very terms, signed by everybody."""
-    bargain = offered(ledger, terms, run, rounds)
+    bargain = offered(ledger, terms, run, rounds, **other)
     for name, own in terms.items():
         commit(bargain, name, own)
     bargain.close()

@@ -23,10 +23,11 @@ from benchmarks.incentives import (
 )
 from fedprice import Bound, Clients, Game, Outcome, solve
 from fedprice.market.ledger import Ledger
+from fedprice.market.run import MarketRun
 from fedprice.market.simulation import simulate_market
 from fedprice.tariff import Tariffs
 from fedprice.verify import COINS, LEVEL_ONE, REDRAWN, due, tariff_payment
-from trials.markets import ROUNDS, small_outcome, small_task
+from trials.markets import ROUNDS, agreed, at_price, small_outcome, small_task
 
 
 def outcome(value: float, budget: float = 8.0) -> Outcome:
@@ -98,6 +99,27 @@ def test_coins_begin_anew_where_one_update_earns_more_than_another(blocks: int) 
     expected = went_on if blocks == 1 else dict.fromkeys(went_on)
     assert {own["client"]: own["position"] for own in made} == expected
     assert second.done == 6
+    ledger.verify()
+
+
+def test_a_client_that_stays_away_for_a_period_finds_its_coin_where_it_was() -> None:
+    """Who declined a period after each head had a fresh coin: 1.8 times the heads at level 0.1."""
+    ledger = Ledger("sqlite://")
+    ledger.deposit("treasury", 1000, "first")
+    terms = {name: at_price(30, LEVEL_ONE // 3) for name in ("alice", "bob")}
+    follows = ""
+    for number, present in enumerate((["alice", "bob"], ["bob"], ["bob"], ["alice", "bob"])):
+        name = f"run#{number + 1}" if number else "run"
+        agreement = agreed(
+            ledger, 100, {n: terms[n] for n in present}, name, 1, follows=follows, run_rounds=4
+        )
+        MarketRun(ledger, agreement).close_round("0" * 64)
+        ledger.settle(name)
+        follows = name
+    first, last = (ledger.books.runs[name].clients["alice"] for name in ("run", "run#4"))
+    assert first.coins is not None
+    assert last.coins is not None
+    assert last.coins.phase == (first.coins.position(1) + last.level) % LEVEL_ONE
     ledger.verify()
 
 

@@ -62,7 +62,7 @@ def chained(contents: Iterable[dict[str, Any]], *, valid: Any = check_signed) ->
         yield canonical(entry | {"signature": ""}) + "\n"
 
 
-BEGIN = {"kind": "begin", "of": [], "format": 4, "ledger": "1" * 64, "server": "", "unit": "EUR"}
+BEGIN = {"kind": "begin", "of": [], "format": 5, "ledger": "1" * 64, "server": "", "unit": "EUR"}
 
 
 def deposits() -> Iterator[dict[str, Any]]:

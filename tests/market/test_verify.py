@@ -313,7 +313,7 @@ def huge_amount(entries: Entries) -> None:
         (other_weight, "weight of .* must be"),
         (other_base, "signature of the update of .* is not valid"),
         (other_ledger, "message must be"),
-        (old_format, "is of format 1; this verifier knows 4"),
+        (old_format, "is of format 1; this verifier knows 5"),
         (pay_more, "posting must be"),
         (pay_another, "posting must be"),
         (skip_a_round, r"\(round 2 of run 'run'\): it does not follow: 0 of"),

@@ -22,10 +22,10 @@ from fedprice.market.offers import (
     coin_secret,
     make_offers,
 )
-from fedprice.verify import MOST_ATTEMPTS, REDRAWN, cost
+from fedprice.verify import MOST_ATTEMPTS, SPACED, cost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fedprice.market.ledger import Ledger
     from fedprice.market.messages import SigningKey
@@ -102,7 +102,7 @@ class Bargain:
         """
         replaced = {client: signed.hash for client, signed in self.offers.items()}
         dropped = dict.fromkeys(self.offers, why)
-        positions = positions_under(self.ledger, conditions)
+        positions = positions_under(self.ledger, conditions, proposals)
         offers = make_offers(self.key, conditions, proposals, replaced, positions)
         self.ledger.record_offers(
             self.run, self.attempt + 1, conditions.text, list(offers.values()), dropped
@@ -116,7 +116,7 @@ class Bargain:
         made = self.ledger.books.offered.get(self.run)
         if self.conditions is None or made is None:
             raise InputError("no set of offers was begun; call `offer`.")
-        positions = positions_under(self.ledger, self.conditions)
+        positions = positions_under(self.ledger, self.conditions, proposals)
         offers = make_offers(self.key, self.conditions, proposals, made.replaced, positions)
         self.ledger.record_offers(
             self.run, self.attempt, self.conditions.text, list(offers.values()), {}, made.turns + 1
@@ -258,9 +258,9 @@ class Bargain:
         return Agreement.load(self.ledger, self.run)
 
 
-def positions_under(ledger: Ledger, conditions: Conditions) -> dict[str, int]:
-    """Return where coins go on, by client: where the period before left them, if at all."""
-    if not conditions.follows or conditions.coins == REDRAWN:
-        return {}
-    run = ledger.run(conditions.follows)
-    return {name: c.coins.position(run.done) for name, c in run.clients.items() if c.coins}
+def positions_under(
+    ledger: Ledger, conditions: Conditions, clients: Iterable[str]
+) -> dict[str, int | None]:
+    """Return where the coins of clients go on under these conditions; None where they begin."""
+    after = conditions.follows if conditions.coins == SPACED else ""
+    return {client: ledger.books.position_after(after, client) for client in clients}

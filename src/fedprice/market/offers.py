@@ -153,8 +153,8 @@ class Offer(Message):
     coin_hash
         Hash of the server's coin secret.
     position
-        Where the previous period left the client's coin, from which it goes on; None if the client
-        was not in it.
+        Where the last period that the client was in left its coin, from which it goes on; None if
+        it begins.
     replaces
         Hash of the offer to the same client that this one replaces; empty for the first.
     """
@@ -315,7 +315,7 @@ def make_offers(
     conditions: Conditions,
     proposals: Mapping[str, Proposal],
     replaced: Mapping[str, str] | None = None,
-    positions: Mapping[str, int] | None = None,
+    positions: Mapping[str, int | None] | None = None,
 ) -> dict[str, Signed]:
     """Return the server's signed offers, by client.
 
@@ -330,7 +330,7 @@ def make_offers(
     replaced
         Hashes of earlier offers of the same run, by client, that these replace.
     positions
-        Where the previous period left the coins of its clients.
+        Where earlier periods left the coins of these clients.
     """
     offers = {}
     for client, own in proposals.items():

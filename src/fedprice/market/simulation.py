@@ -251,7 +251,7 @@ def agree(
     bargain = Bargain(ledger, server, conditions.run)
     if not bargain.attempt:
         bargain.offer(conditions, proposals)
-    positions = positions_under(ledger, conditions)
+    positions = positions_under(ledger, conditions, proposals)
     wanted = make_offers(server, conditions, proposals, positions=positions)
     if wanted != bargain.offers:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .coins import SPACED, Coins, coin_key, coin_mix, coin_phase, roster_hash, secret_hash
+from .coins import REDRAWN, Coins, coin_key, coin_mix, coin_phase, roster_hash, secret_hash
 from .forms import (
     LARGEST,
     LATEST,
@@ -108,12 +108,13 @@ def _signed_offers(
     """
     offers: dict[str, dict[str, Any]] = {}
     hashes: dict[str, str] = {}
+    anew = conditions["coins"] == REDRAWN
     for text, signature in given:
         offer = message_in(text, "Offer")
         client = offer["client"]
         if client in offers:
             raise VerificationError(f"{client!r} has two offers.")
-        position = _position(books, conditions, client)
+        position = None if anew else books.position_after(conditions["follows"], client)
         if offer["position"] != position:
             fail(f"position of the coin of {client!r}", position, offer["position"])
         if offer["conditions"] != sheet:
@@ -126,13 +127,6 @@ def _signed_offers(
     if not offers:
         raise VerificationError("it has no offers.")
     return offers, hashes
-
-
-def _position(books: Books, conditions: Mapping[str, Any], client: str) -> int | None:
-    """Return where the coin of a client goes on: where the previous period left it, if at all."""
-    run = books.runs.get(conditions["follows"]) if conditions["coins"] == SPACED else None
-    own = None if run is None else run.clients.get(client)
-    return own.coins.position(run.done) if run and own and own.coins else None
 
 
 def commit(books: Books, content: dict[str, Any], name: str, attempt: int) -> Effect:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT", "Books", "Effect", "Posting"]
 
-FORMAT = 4
+FORMAT = 5
 CONTENT = {
     "begin": ("format", "ledger", "server", "unit"),
     "deposit": ("amount",),
@@ -123,6 +123,19 @@ class Books:
         if name not in self.runs:
             raise VerificationError("the run was not opened.")
         return self.runs[name]
+
+    def position_after(self, period: str, client: str) -> int | None:
+        """Return where a client's coin is after a period: where the last one it was in left it.
+
+        A client that stays away keeps its coin: with a fresh one, it would have more heads.
+        """
+        while period:
+            run = self.runs[period]
+            if client in run.clients:
+                coins = run.clients[client].coins
+                return coins.position(run.done) if coins else None
+            period = run.follows
+        return None
 
     def sees(self, account: str) -> bool:
         """Return whether an account's entries are shown, so that balance and keys are known."""
