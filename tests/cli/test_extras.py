@@ -22,7 +22,6 @@ from tests.conftest import Run
         ("simulate app", "flwr", "flower"),
         ("compare clients.csv --alpha 3.3 --plot x.png", "matplotlib", "plot"),
         ("price clients.csv --alpha 3.3 --plot x.png", "matplotlib", "plot"),
-        ("price clients.csv --alpha 3.3 --letters l", "matplotlib", "plot"),
         ("data show setup1 --plot x.png", "matplotlib", "plot"),
         ("study setup1", "jinja2", "reproduce"),
         ("study setup1", "matplotlib", "reproduce"),
