@@ -191,15 +191,15 @@ class Beliefs:
         """Return costs and values that are uniform in these ranges."""
         middles = (np.arange(_whole(cells)) + 0.5) / cells
         axes = []
-        for name, given in (("cost", cost), ("value", value)):
+        for name, ends in (("cost", cost), ("value", value)):
             try:
-                low, high = (number_like(name, end) for end in given)
+                low, high = (number_like(name, end) for end in ends)
             except (TypeError, ValueError):
                 raise InputError(
-                    f"the range of `{name}` must be (low, high); got {given!r}."
+                    f"the range of `{name}` must be (low, high); got {ends!r}."
                 ) from None
             if not low <= high < np.inf:
-                raise InputError(f"the range of `{name}` must be (low, high); got {given}.")
+                raise InputError(f"the range of `{name}` must be (low, high); got {ends}.")
             axes.append(low + (high - low) * (middles if high > low else np.full(1, 0.5)))
         return cls._independent(*axes)
 
@@ -221,9 +221,9 @@ class Beliefs:
         """Return beliefs about each client: lognormal around its cost and value."""
         clients.require_types()
         unit = cls._independent(*[_lognormal(spread, cells)] * 2).types[""]
-        own = zip(clients.ids.tolist(), clients.cost, clients.value, strict=True)
+        named = zip(clients.ids.tolist(), clients.cost, clients.value, strict=True)
         found = {}
-        for name, c, v in own:
+        for name, c, v in named:
             with np.errstate(over="ignore"):
                 types = Types(c * unit.cost, v * unit.value, unit.weight)
             found[name] = types.with_moments(f" about client {name!r}")
@@ -233,9 +233,11 @@ class Beliefs:
     def known(cls, clients: Clients) -> Self:
         """Return beliefs that are certain: each client has the cost and value of its row."""
         clients.require_types()
-        one = np.ones(1)
-        own = zip(clients.ids.tolist(), clients.cost, clients.value, strict=True)
-        return cls._of("client", {name: Types(c * one, v * one, one) for name, c, v in own})
+        certain = np.ones(1)
+        named = zip(clients.ids.tolist(), clients.cost, clients.value, strict=True)
+        return cls._of(
+            "client", {name: Types(c * certain, v * certain, certain) for name, c, v in named}
+        )
 
     @classmethod
     def leave_one_out(cls, clients: Clients, *, unseen: bool = False) -> Self:
@@ -257,23 +259,23 @@ class Beliefs:
         if count < 2:
             raise InputError("leaving one out needs at least two clients; got one.")
         weight = np.full(count - 1 + unseen, 1 / (count - 1 + unseen))
-        found = {}
+        types = {}
         for n, name in enumerate(clients.ids):
             cost, value = np.delete(clients.cost, n), np.delete(clients.value, n)
             if unseen:
                 cost, value = np.append(cost, cost.mean()), np.append(value, 0.0)
-            found[str(name)] = Types(cost, value, weight).with_moments(f" about client {name!r}")
-        return cls._of("client", found)
+            types[str(name)] = Types(cost, value, weight).with_moments(f" about client {name!r}")
+        return cls._of("client", types)
 
     @classmethod
     def by_class(cls, beliefs: Mapping[str, Beliefs]) -> Self:
         """Return one set of shared beliefs per class; `Clients(classes=…)` says who is in which."""
-        return cls._of("class", {str(k): one._shared() for k, one in beliefs.items()})
+        return cls._of("class", {str(k): shared._shared() for k, shared in beliefs.items()})
 
     @classmethod
     def by_client(cls, beliefs: Mapping[str, Beliefs]) -> Self:
         """Return one set of beliefs per client, by its id."""
-        return cls._of("client", {str(k): one._shared() for k, one in beliefs.items()})
+        return cls._of("client", {str(k): shared._shared() for k, shared in beliefs.items()})
 
     def _shared(self) -> Types:
         if self.kind != "all":
@@ -288,7 +290,10 @@ class Beliefs:
         >>> Beliefs(cost=[20, 80], value=[0, 4000], weight=[0.7, 0.3]).with_costs_times(2)
         Beliefs(shared by all, types=2, mean_cost=76, mean_value=1200)
         """
-        types = {name: one._replace(cost=factor * one.cost) for name, one in self.types.items()}
+        types = {
+            name: believed._replace(cost=factor * believed.cost)
+            for name, believed in self.types.items()
+        }
         return self._of(self.kind, types)
 
     @classmethod
@@ -386,12 +391,12 @@ class Beliefs:
 
     def draw(self, clients: Clients, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
         """Return a cost and a value for each client, drawn from the beliefs, both shape (N,)."""
-        types, own = self.groups(clients)
+        types, group = self.groups(clients)
         cost, value = np.empty(len(clients)), np.empty(len(clients))
-        for n, one in enumerate(types):
-            who = np.flatnonzero(own == n)
-            drawn = rng.choice(one.cost.size, who.size, p=one.weight)
-            cost[who], value[who] = one.cost[drawn], one.value[drawn]
+        for n, believed in enumerate(types):
+            who = np.flatnonzero(group == n)
+            drawn = rng.choice(believed.cost.size, who.size, p=believed.weight)
+            cost[who], value[who] = believed.cost[drawn], believed.value[drawn]
         return cost, value
 
 

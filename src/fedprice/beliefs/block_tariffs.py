@@ -326,9 +326,9 @@ def _least_prices(rows: Rows, ends: FloatArray, tau: float, row: int) -> FloatAr
     """
     end = ends[row][:, None]
     start = np.pad(end[:-1], ((1, 0), (0, 0)))
-    own = rows.value[row] * rows.lowest[row]
+    driven = rows.value[row] * rows.lowest[row]
     with np.errstate(divide="ignore", invalid="ignore"):
-        saved = np.where(own > 0, own * (1 / start - 1 / end), 0.0)
+        saved = np.where(driven > 0, driven * (1 / start - 1 / end), 0.0)
     mean: FloatArray = (rows.cost[row] * (end**tau - start**tau) - saved) / (end - start)
     return mean
 
@@ -402,18 +402,18 @@ def _improved(rows: Rows, tariffs: Tariffs, reciprocal: float, tau: float) -> Ta
         for block, factor in itertools.product(range(0, last + 1, width), (1 + change, 1 - change)):
             trial = prices.copy()
             trial[:, block : block + width] *= factor
-            found = worth(ends, trial)
-            better = found < best
-            prices[better], best[better] = trial[better], found[better]
+            trial_worth = worth(ends, trial)
+            better = trial_worth < best
+            prices[better], best[better] = trial[better], trial_worth[better]
             if tariffs.menu or block == last:
                 continue
             trial = ends.copy()
             trial[:, block] *= 1 + (factor - 1) / 2
             rising = np.diff(trial, axis=1, prepend=0.0).min(axis=1, keepdims=True) > 0
             trial = np.where(rising, trial, ends)
-            found = worth(trial, prices)
-            better = found < best
-            ends[better], best[better] = trial[better], found[better]
+            trial_worth = worth(trial, prices)
+            better = trial_worth < best
+            ends[better], best[better] = trial[better], trial_worth[better]
     return Tariffs(ends, prices, tariffs.menu)
 
 

@@ -38,22 +38,22 @@ def price_classes(
     classes
         How many prices there may be.
     """
-    found = search.post(budget)
-    value = (search.loss + found.multiplier * search.spend).min(axis=1)
-    scale = float(np.median(np.abs(found.price))) or 1.0
-    own = cut(np.arcsinh(found.price / scale), value, classes)
+    individual = search.post(budget)
+    value = (search.loss + individual.multiplier * search.spend).min(axis=1)
+    scale = float(np.median(np.abs(individual.price))) or 1.0
+    group = cut(np.arcsinh(individual.price / scale), value, classes)
     sizes = np.cumsum([curves.impact.size for curves in population.curves])[:-1]
     for _ in range(MOVES):
-        _, own = np.unique(own, return_inverse=True)
-        joined = Search(population.family(np.split(own, sizes)))
+        _, group = np.unique(group, return_inverse=True)
+        joined = Search(population.family(np.split(group, sizes)))
         common = joined.post(budget)
         spend, loss = search.family.at(np.tile(common.price, (search.family.size, 1)))
         best = np.argmin(loss + common.multiplier * spend, axis=1)
-        if (best == own).all():
+        if (best == group).all():
             break
-        own = best
-    _, own = np.unique(own, return_inverse=True)
-    return list(np.split(own, sizes))
+        group = best
+    _, group = np.unique(group, return_inverse=True)
+    return list(np.split(group, sizes))
 
 
 def cut(place: FloatArray, weight: FloatArray, parts: int) -> IntArray:

@@ -124,7 +124,7 @@ class Curves:
 
     def moments(self, price: FloatArray) -> Moments:
         """Return what one price per row yields."""
-        found = np.empty((4, price.size))
+        moments = np.empty((4, price.size))
         weight = self.types.weight
         for part in self._parts(price[:, None]):
             some = np.arange(price.size)[part]
@@ -133,8 +133,8 @@ class Curves:
             mean = payment @ weight
             with np.errstate(divide="ignore", over="ignore"):
                 loss = self.impact[part] * ((1 / level) @ weight)
-            found[:, part] = loss, mean, (payment - mean[:, None]) ** 2 @ weight, level @ weight
-        return Moments(*found)
+            moments[:, part] = loss, mean, (payment - mean[:, None]) ** 2 @ weight, level @ weight
+        return Moments(*moments)
 
     def range(self, reciprocal: float) -> tuple[FloatArray, FloatArray]:
         """Return prices between which the least A + μ C lies, both shape (rows,).
@@ -150,8 +150,8 @@ class Curves:
             free = (k * np.maximum(reciprocal - v, 0.0) / (tau**2 * c)) ** (1 / (tau + 1))
             q = np.minimum(free, cap)
             with np.errstate(divide="ignore", invalid="ignore"):
-                own = np.where(q > 0, tau * c * q ** (tau - 1) - v * k / q**2, -np.inf)
-            low[part], high[part] = own.min(axis=1), own.max(axis=1)
+                at_level = np.where(q > 0, tau * c * q ** (tau - 1) - v * k / q**2, -np.inf)
+            low[part], high[part] = at_level.min(axis=1), at_level.max(axis=1)
         return low, high
 
     def cap_price(self) -> FloatArray:
@@ -191,13 +191,13 @@ class Curves:
         reciprocal
             t = 1/μ.
         """
-        found = np.empty((6, left.size))
+        sums = np.empty((6, left.size))
         ends = np.stack([left, right], axis=1)
         # Close to τ = 1 levels may underflow; see `Family.lowest`.
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             for part in self._parts(ends):
-                found[:, part] = self._lines(ends[part], rows[part], reciprocal)
-        return Lines(*found)
+                sums[:, part] = self._lines(ends[part], rows[part], reciprocal)
+        return Lines(*sums)
 
     def _lines(self, ends: FloatArray, rows: IntArray, reciprocal: float) -> Lines:
         c, v, weight = self.types
@@ -208,17 +208,19 @@ class Curves:
         width = np.maximum(ends[:, 1:] - ends[:, :1], np.finfo(float).tiny)
         x, x_slope, pi, pi_slope, convex, concave = [], [], [], [], [], []
         for side in (0, 1):
-            price, q, own = ends[:, side, None], level[:, side], paid[:, side]
+            price, q, paid_level = ends[:, side, None], level[:, side], paid[:, side]
             curvature = tau * (tau - 1) * c * q ** (tau + 1)
             rise = np.where(q >= cap, 0.0, q**3 / (2 * v * k + curvature))  # dq/dP
             own_rise = rise
-            if own is not q:
-                below = own**3 / (2 * v * low + tau * (tau - 1) * c * own ** (tau + 1))
-                own_rise = np.where(own >= cap, 0.0, below)
+            if paid_level is not q:
+                below = paid_level**3 / (
+                    2 * v * low + tau * (tau - 1) * c * paid_level ** (tau + 1)
+                )
+                own_rise = np.where(paid_level >= cap, 0.0, below)
             x.append(1 / q)
             x_slope.append(-rise / q**2)
-            pi.append(price * own)
-            pi_slope.append(own + price * own_rise)
+            pi.append(price * paid_level)
+            pi_slope.append(paid_level + price * own_rise)
             # At τ = 2 the inflexion is at P = 0, where cells end: it must not depend on rounding.
             convex.append((curvature * tau >= 2 * v * k * (1 - 1e-9)) | (q >= cap))
             concave.append((curvature * tau <= 2 * v * k * (1 + 1e-9)) & (q < cap))
@@ -260,8 +262,8 @@ class Curves:
         c, v, weight = self.types
         tau, r, k, cap = self.cost_exponent, self.ratio, self.impact[rows], self.level_max[rows]
         at_cap = tau * c * cap[:, None] ** (tau - 1)
-        own, least = (v * (x[rows] / cap**2)[:, None] for x in (self.impact, self.low_impact))
-        reached = (ends[:, 1:] >= at_cap - own * r) & (ends[:, :1] < at_cap - least / r)
+        rise, least = (v * (x[rows] / cap**2)[:, None] for x in (self.impact, self.low_impact))
+        reached = (ends[:, 1:] >= at_cap - rise * r) & (ends[:, :1] < at_cap - least / r)
         fee = np.maximum(-ends[:, 0], 0.0) / reciprocal
         jump = np.where(fee > 0, (k / cap + fee * cap) / 2, k / cap / (tau + 1)) * (r - 1) / 4
         h = (tau - 1) ** 2 / (3 * tau + 1 + 2 * np.sqrt(2 * tau * (tau + 1))) - 1

@@ -114,8 +114,8 @@ def _unused(posted: Posted) -> str:
     """Return which beliefs are about classes that no client has; "" if none."""
     if posted.beliefs.kind != "class" or posted.clients.classes is None:
         return ""
-    own = set(posted.clients.classes.tolist())
-    names = [name for name in posted.beliefs.types if name not in own]
+    used = set(posted.clients.classes.tolist())
+    names = [name for name in posted.beliefs.types if name not in used]
     if not names:
         return ""
     which = "class" if len(names) == 1 else "classes"

@@ -72,8 +72,8 @@ class Evidence:
     @classmethod
     def none(cls, clients: Clients, prior: Beliefs) -> Self:
         """Return no evidence: the beliefs are the prior."""
-        types, own = prior.groups(clients)
-        return cls(clients, prior, tuple(np.zeros(types[n].weight.size) for n in own))
+        types, group = prior.groups(clients)
+        return cls(clients, prior, tuple(np.zeros(types[n].weight.size) for n in group))
 
     def coins(
         self,
@@ -161,33 +161,33 @@ class Evidence:
         value
             The client's value, where it is known (menus); None for those of its types.
         """
-        types, own = self.prior.groups(self.clients)
-        one = types[own[client]]
-        values = one.value if value is None else np.full_like(one.cost, value)
+        types, group = self.prior.groups(self.clients)
+        believed = types[group[client]]
+        values = believed.value if value is None else np.full_like(believed.cost, value)
         (chosen,) = tariff.best_levels(
-            one.cost[None], impact * values[None], cost_exponent, level_min
+            believed.cost[None], impact * values[None], cost_exponent, level_min
         )
-        found = list(self.likelihoods)
-        found[client] = found[client] + _closeness(chosen, level, error)
-        return type(self)(self.clients, self.prior, tuple(found))
+        likelihoods = list(self.likelihoods)
+        likelihoods[client] = likelihoods[client] + _closeness(chosen, level, error)
+        return type(self)(self.clients, self.prior, tuple(likelihoods))
 
     def _with(self, posted: Posted, tariffs: Tariffs | None, likelihood: Likelihood) -> Self:
         offered = posted.tariffs if tariffs is None else tariffs
         ids = self.clients.ids
         if not np.array_equal(posted.clients.ids, ids) or len(offered) != ids.size:
             raise InputError("the evidence and what was posted must be about the same clients.")
-        types, own = self.prior.groups(self.clients)
-        found = []
+        types, group = self.prior.groups(self.clients)
+        likelihoods = []
         for n, before in enumerate(self.likelihoods):
-            one = types[own[n]]
+            believed = types[group[n]]
             # A menu is made for values that are known.
-            value = posted.clients.value[n] if posted.form == "menu" else one.value
-            wants = np.broadcast_to(value * posted.impact[n], one.cost.shape)
-            levels = offered.of([n]).best_levels(one.cost[None], wants[None], posted.cost_exponent)[
-                0
-            ]
-            found.append(before + likelihood(n, levels))
-        return type(self)(self.clients, self.prior, tuple(found))
+            value = posted.clients.value[n] if posted.form == "menu" else believed.value
+            wants = np.broadcast_to(value * posted.impact[n], believed.cost.shape)
+            levels = offered.of([n]).best_levels(
+                believed.cost[None], wants[None], posted.cost_exponent
+            )[0]
+            likelihoods.append(before + likelihood(n, levels))
+        return type(self)(self.clients, self.prior, tuple(likelihoods))
 
     def beliefs(self, *, own: bool = False, prior_clients: float = PRIOR_CLIENTS) -> Beliefs:
         """Return what to believe about each client now.
@@ -208,7 +208,7 @@ class Evidence:
             weights = posteriors
         else:
             weights = list(posteriors)
-            for g, one in enumerate(types):
+            for g, believed in enumerate(types):
                 who = np.flatnonzero(which == g)
                 mine = np.array([posteriors[n] for n in who])
                 # Sums of those before and of those after, so that not even a client's rounding
@@ -216,7 +216,7 @@ class Evidence:
                 before = np.cumsum(mine, axis=0)
                 after = np.cumsum(mine[::-1], axis=0)[::-1]
                 for i, n in enumerate(who):
-                    total = prior_clients * one.weight
+                    total = prior_clients * believed.weight
                     if i:
                         total = total + before[i - 1]
                     if i + 1 < who.size:
@@ -274,8 +274,8 @@ class Evidence:
         from fedprice.beliefs.posting import post
 
         solved = []
-        for n, own in enumerate(self.likelihoods):
-            without = (*self.likelihoods[:n], np.zeros_like(own), *self.likelihoods[n + 1 :])
+        for n, likelihood in enumerate(self.likelihoods):
+            without = (*self.likelihoods[:n], np.zeros_like(likelihood), *self.likelihoods[n + 1 :])
             beliefs = type(self)(self.clients, self.prior, without).beliefs()
             solved.append(
                 post(
@@ -297,9 +297,9 @@ class Evidence:
         posterior: FloatArray = weight / weight.sum()
         return posterior
 
-    def _columns(self, name: str, given: npt.ArrayLike) -> FloatArray:
+    def _columns(self, name: str, column: npt.ArrayLike) -> FloatArray:
         try:
-            array = np.asarray(given, np.float64)
+            array = np.asarray(column, np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"`{name}` must be numbers, one per client; {error}.") from error
         if array.shape not in ((), (len(self.clients),)):
@@ -313,5 +313,5 @@ def _closeness(chosen: FloatArray, seen: float, error: float) -> FloatArray:
     """Return the log-likelihood of an observed level, given the levels that types would choose."""
     with np.errstate(divide="ignore", over="ignore"):
         off = (np.log(chosen) - np.log(seen)) / error
-        found: FloatArray = -0.5 * off**2
-    return found
+        log_likelihood: FloatArray = -0.5 * off**2
+    return log_likelihood

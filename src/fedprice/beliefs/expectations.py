@@ -122,8 +122,8 @@ class Rows:
 
     def per_client(self, at_nodes: FloatArray) -> FloatArray:
         """Return what is expected of each client, shape (N,), from the nodes' (R, Q)."""
-        found: FloatArray = (self.shares * at_nodes[self.row_of]).sum(axis=1)
-        return found
+        means: FloatArray = (self.shares * at_nodes[self.row_of]).sum(axis=1)
+        return means
 
     def total(self, at_nodes: FloatArray) -> float:
         """Return the sum over all clients."""

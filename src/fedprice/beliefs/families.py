@@ -53,8 +53,8 @@ class Family:
         """Return the rows' total C and A at prices of shape (rows, M)."""
         spend, loss = np.zeros_like(price), np.zeros_like(price)
         for curves, rows, count in zip(self.curves, self.rows, self.count, strict=True):
-            own = curves.at(price[rows], np.arange(rows.size))
-            for total, part in zip((spend, loss), own, strict=True):
+            moved = curves.at(price[rows], np.arange(rows.size))
+            for total, part in zip((spend, loss), moved, strict=True):
                 np.add.at(total, rows, count[:, None] * part)
         return spend, loss
 
@@ -62,11 +62,11 @@ class Family:
         """Return the total C and A of one row at prices of shape (M,)."""
         spend, loss = np.zeros_like(price), np.zeros_like(price)
         for curves, rows, count in zip(self.curves, self.rows, self.count, strict=True):
-            own = np.flatnonzero(rows == row)
-            if own.size:
-                c, a = curves.at(np.tile(price, (own.size, 1)), own)
-                spend += count[own] @ c
-                loss += count[own] @ a
+            members = np.flatnonzero(rows == row)
+            if members.size:
+                c, a = curves.at(np.tile(price, (members.size, 1)), members)
+                spend += count[members] @ c
+                loss += count[members] @ a
         return spend, loss
 
     def top(self) -> FloatArray:
@@ -89,10 +89,10 @@ class Family:
     @cached_property
     def indifferent(self) -> BoolArray:
         """Which rows have types without value, which join only at prices above 0, (rows,)."""
-        found = np.zeros(self.size, bool)
+        indifferent = np.zeros(self.size, bool)
         for curves, rows in zip(self.curves, self.rows, strict=True):
-            found[rows] |= not curves.types.value.all()
-        return found
+            indifferent[rows] |= not curves.types.value.all()
+        return indifferent
 
     def range(self, reciprocal: float) -> tuple[FloatArray, FloatArray]:
         """Return prices between which each row's least A + μ C lies."""
@@ -114,16 +114,16 @@ class Family:
         The first counts each node alone, the second also the clients between nodes.
         """
         total = np.zeros((6, left.size))
-        for curves, count, own, which in self._members(cells):
-            lines = curves.lines(left[which], right[which], own, reciprocal)
+        for curves, count, members, which in self._members(cells):
+            lines = curves.lines(left[which], right[which], members, reciprocal)
             for sums, part in zip(total, lines, strict=True):
-                np.add.at(sums, which, count[own] * part)
+                np.add.at(sums, which, count[members] * part)
         lines = Lines(*total)
         lowest = lines.lowest(right - left)
         with np.errstate(invalid="ignore"):
-            found = lowest, lowest - lines.bend
+            bounds = lowest, lowest - lines.bend
         # NaN, from levels that underflow, gives no bound.
-        first, second = (np.where(np.isnan(x), -np.inf, x) for x in found)
+        first, second = (np.where(np.isnan(x), -np.inf, x) for x in bounds)
         return first, second
 
     def tail(self, price: FloatArray, reciprocal: float) -> FloatArray:
@@ -133,23 +133,23 @@ class Family:
         """
         total = np.zeros(self.size)
         charged = np.flatnonzero(~self.indifferent)
-        for curves, count, own, which in self._members(charged):
+        for curves, count, members, which in self._members(charged):
             rows = charged[which]
-            np.add.at(total, rows, count[own] * curves.tail(price[rows], own, reciprocal))
+            np.add.at(total, rows, count[members] * curves.tail(price[rows], members, reciprocal))
         return total
 
     def _members(self, cells: IntArray) -> list[tuple[Curves, FloatArray, IntArray, IntArray]]:
         """Return for each of `curves` its rows, and which cells they are part of."""
-        found = []
+        parts = []
         order = np.argsort(cells, kind="stable")
         place = cells[order]
         for curves, rows, count in zip(self.curves, self.rows, self.count, strict=True):
             first = np.searchsorted(place, rows, side="left")
             sizes = np.searchsorted(place, rows, side="right") - first
-            own = np.repeat(np.arange(rows.size), sizes)
-            within = np.arange(own.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-            found.append((curves, count, own, order[first[own] + within]))
-        return found
+            members = np.repeat(np.arange(rows.size), sizes)
+            within = np.arange(members.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            parts.append((curves, count, members, order[first[members] + within]))
+        return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,14 +177,14 @@ class Population:
         low_impact: FloatArray,
         level_max: FloatArray,
         types: list[Types],
-        own: IntArray,
+        group: IntArray,
         cost_exponent: float,
     ) -> Population:
         """Sort clients into sets; those without impact are left out."""
         members, curves = [], []
         scale = float((low_impact[impact > 0] / impact[impact > 0]).min(initial=1.0))
-        for n, one in enumerate(types):
-            who = np.flatnonzero((own == n) & (impact > 0))
+        for n, believed in enumerate(types):
+            who = np.flatnonzero((group == n) & (impact > 0))
             _, cap_of, sizes = np.unique(level_max[who], return_inverse=True, return_counts=True)
             many = sizes > MANY
             rest = who[~many[cap_of]]
@@ -197,7 +197,7 @@ class Population:
                     k = np.geomspace(k.min(), k.max(), NODES) if ratio > 1 else k[:1]
                     ends = np.full(k.size, ends[0])
                 members.append(some)
-                curves.append(Curves(one, k, k * scale, ends, cost_exponent, ratio))
+                curves.append(Curves(believed, k, k * scale, ends, cost_exponent, ratio))
         return cls(members, curves, impact)
 
     @property
@@ -213,25 +213,27 @@ class Population:
         count = [self._count(n) for n in range(len(self.curves))]
         if classes is None:
             return Family(self.curves, rows, count, int(sizes[-1]))
-        size = 1 + max(int(own.max()) for own in classes)
+        size = 1 + max(int(part.max()) for part in classes)
         return Family(self.curves, classes, count, size)
 
     def prices(self, price: FloatArray) -> FloatArray:
         """Return the price of each client from those of the rows of `family()`, shape (N,)."""
-        found = np.zeros(self.impact.size)
+        prices = np.zeros(self.impact.size)
         start = 0
         for n, (some, curves) in enumerate(zip(self.members, self.curves, strict=True)):
             rows = price[start : start + curves.impact.size]
             start += rows.size
-            found[some] = rows if self._own(n) else self._between(n, rows)
-        return found
+            prices[some] = rows if self._own(n) else self._between(n, rows)
+        return prices
 
     def class_of(self, classes: list[IntArray]) -> IntArray:
         """Return the class of each client from those of the rows: its own or the nearest's."""
-        found = np.zeros(self.impact.size, np.int64)
-        for n, (some, own) in enumerate(zip(self.members, classes, strict=True)):
-            found[some] = own if self._own(n) else own[np.rint(self._position(n)).astype(np.int64)]
-        return found
+        classes_of = np.zeros(self.impact.size, np.int64)
+        for n, (some, rows) in enumerate(zip(self.members, classes, strict=True)):
+            classes_of[some] = (
+                rows if self._own(n) else rows[np.rint(self._position(n)).astype(np.int64)]
+            )
+        return classes_of
 
     def moments(self, price: FloatArray, rows: FloatArray | None = None) -> Moments:
         """Return what the prices of all clients yield, shape (N,); nodes are interpolated.
@@ -244,28 +246,28 @@ class Population:
             The prices of the rows of `family()` from which they are interpolated; None where few
             prices serve all clients.
         """
-        found = np.zeros((4, self.impact.size))
+        moments = np.zeros((4, self.impact.size))
         start = 0
         for n, (some, curves) in enumerate(zip(self.members, self.curves, strict=True)):
-            own = None if rows is None else rows[start : start + curves.impact.size]
+            nodes_price = None if rows is None else rows[start : start + curves.impact.size]
             start += curves.impact.size
             if self._own(n):
-                found[:, some] = curves.moments(price[some][: curves.impact.size])
-            elif own is None:
-                for one in np.unique(price[some]):
-                    who = price[some] == one
-                    table = curves.moments(np.full(curves.impact.size, one))
-                    found[:, some[who]] = [self._between(n, row)[who] for row in table]
+                moments[:, some] = curves.moments(price[some][: curves.impact.size])
+            elif nodes_price is None:
+                for distinct in np.unique(price[some]):
+                    who = price[some] == distinct
+                    table = curves.moments(np.full(curves.impact.size, distinct))
+                    moments[:, some[who]] = [self._between(n, row)[who] for row in table]
             else:
                 nodes = curves.impact.size - 1
                 fine = np.geomspace(curves.impact[0], curves.impact[-1], FINE * nodes + 1)
-                at = np.interp(np.arange(fine.size) / FINE, np.arange(nodes + 1), own)
+                at = np.interp(np.arange(fine.size) / FINE, np.arange(nodes + 1), nodes_price)
                 low = fine * (curves.low_impact[0] / curves.impact[0])
                 ends = np.full(fine.size, curves.level_max[0])
                 more = Curves(curves.types, fine, low, ends, curves.cost_exponent)
                 place, points = self._position(n) * FINE, np.arange(fine.size)
-                found[:, some] = [np.interp(place, points, row) for row in more.moments(at)]
-        return Moments(*found)
+                moments[:, some] = [np.interp(place, points, row) for row in more.moments(at)]
+        return Moments(*moments)
 
     def _own(self, n: int) -> bool:
         """Return whether the clients of a set have their own rows, or all share one."""

@@ -95,20 +95,20 @@ def _draw_prices(posted: Posted, left: Axes, right: Axes) -> None:
 
 def level_spread(posted: Posted, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return the 10 % and 90 % quantiles of the levels over the types of some clients."""
-    types, own = posted.beliefs.groups(posted.clients)
-    found = np.empty((2, rows.size))
-    for n in np.unique(own[rows]).tolist():
-        which = np.flatnonzero(own[rows] == n)
-        some, one = rows[which], types[n]
-        cost = np.broadcast_to(one.cost, (some.size, one.cost.size))
-        value_impact = one.value * posted.impact[some, None]
+    types, group = posted.beliefs.groups(posted.clients)
+    quantiles = np.empty((2, rows.size))
+    for n in np.unique(group[rows]).tolist():
+        which = np.flatnonzero(group[rows] == n)
+        some, believed = rows[which], types[n]
+        cost = np.broadcast_to(believed.cost, (some.size, believed.cost.size))
+        value_impact = believed.value * posted.impact[some, None]
         levels = posted.tariffs.of(some).best_levels(cost, value_impact, posted.cost_exponent)
         order = np.argsort(levels, axis=1)
-        reached = np.cumsum(one.weight[order], axis=1)
+        reached = np.cumsum(believed.weight[order], axis=1)
         for row, share in enumerate(QUANTILES):
             at = np.argmax(reached >= share - 1e-12, axis=1)
-            found[row, which] = np.take_along_axis(levels, order, 1)[np.arange(some.size), at]
-    return found[0], found[1]
+            quantiles[row, which] = np.take_along_axis(levels, order, 1)[np.arange(some.size), at]
+    return quantiles[0], quantiles[1]
 
 
 def _draw_tariffs(posted: Posted, left: Axes, right: Axes) -> None:
@@ -190,10 +190,10 @@ def hull_of(posted: Posted, client: str) -> Hull:
     n = int(named[0])
     if not posted.impact[n] > 0:
         raise InputError(f"client {client!r} has no impact, and therefore no curve.")
-    types, own = posted.beliefs.groups(posted.clients)
+    types, group = posted.beliefs.groups(posted.clients)
     impact = posted.impact[[n]]
-    one = types[int(own[n])]
-    curves = Curves(one, impact, impact, posted.clients.level_max[[n]], posted.cost_exponent)
+    believed = types[int(group[n])]
+    curves = Curves(believed, impact, impact, posted.clients.level_max[[n]], posted.cost_exponent)
     prices = [float(posted.prices[n])]
     price, spend, loss = _curve(curves, prices)
     corners = lower_hull(spend, loss)
@@ -233,15 +233,15 @@ def draw_information(bars: Mapping[str, Information]) -> Figure:
     """
     figure, (axis,) = new_figure(1)
     figure.set_size_inches(6.4, 1.3 + 0.42 * len(bars))
-    found = list(bars.values())
-    place = -np.arange(len(found))
-    ratio, low, high = (np.array([getattr(x, name) for x in found]) for name in _RATIO)
+    informations = list(bars.values())
+    place = -np.arange(len(informations))
+    ratio, low, high = (np.array([getattr(x, name) for x in informations]) for name in _RATIO)
     axis.barh(place, ratio, height=0.62, color=COLORS[0], alpha=0.85)
     axis.errorbar(
         ratio, place, xerr=[ratio - low, high - ratio], fmt="none", ecolor="0.15", capsize=3
     )
-    for y, end, one in zip(place.tolist(), high.tolist(), ratio.tolist(), strict=True):
-        axis.text(end + 0.02 * float(high.max()), y, f"{one:.2f}", va="center")
+    for y, end, loss in zip(place.tolist(), high.tolist(), ratio.tolist(), strict=True):
+        axis.text(end + 0.02 * float(high.max()), y, f"{loss:.2f}", va="center")
     axis.axvline(1, color=COLORS[5], linewidth=1.4)
     axis.set_yticks(place, list(bars))
     axis.grid(visible=False, axis="y")
@@ -254,7 +254,7 @@ def draw_information(bars: Mapping[str, Information]) -> Figure:
         transform=axis.get_xaxis_transform(),
     )  # fmt: skip
     figure.suptitle(
-        f"what not knowing costs: {number(found[0].draws)} draws of costs and values",
+        f"what not knowing costs: {number(informations[0].draws)} draws of costs and values",
         fontsize="medium",
     )
     return figure

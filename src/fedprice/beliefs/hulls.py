@@ -108,8 +108,8 @@ def buy(spend: FloatArray, loss: FloatArray, budget: float) -> Purchase | None:
     paid = np.cumsum(price[order])
     bought = int(np.searchsorted(paid, left, side="right"))
     # A row's slopes fall along its hull, so the last segment bought gives its position.
-    for one in order[:bought].tolist():
-        chosen[rows[one]] = after[one]
+    for segment in order[:bought].tolist():
+        chosen[rows[segment]] = after[segment]
     place = np.bincount(rows[order[:bought]], minlength=len(hulls)).tolist()
     stands = list(zip(hulls, place, strict=True))
     below = np.array([hull[max(at - 1, 0)] for hull, at in stands])

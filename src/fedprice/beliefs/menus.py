@@ -144,14 +144,14 @@ def post_menus(
     reciprocal = _reciprocal(menus, float(fee.sum()), budget)
     levels, payments = menus.rows(reciprocal)
     mean = (menus.weight * payments).sum(axis=1)
-    found = Moments(
+    moments = Moments(
         loss=(menus.weight * (impact[:, None] / levels)).sum(axis=1),
         spend=mean + fee,
         variance=(menus.weight * (payments - mean[:, None]) ** 2).sum(axis=1),
         level=(menus.weight * levels).sum(axis=1),
     )
     tariffs = with_tail(_tariffs(levels, payments), fee, menus.cost[:, -1], cost_exponent)
-    return FoundTariffs(tariffs, found, 1 / reciprocal)
+    return FoundTariffs(tariffs, moments, 1 / reciprocal)
 
 
 class _Menus(NamedTuple):

@@ -121,14 +121,14 @@ def _stacked(offers: list[Tariffs]) -> Tariffs:
     this price, if the others are such lists. Blocks that a shorter tariff lacks are cut off the
     last one's end, with the same price.
     """
-    count, menu = max(one.ends.shape[1] for one in offers), any(one.menu for one in offers)
+    count, menu = max(offer.ends.shape[1] for offer in offers), any(offer.menu for offer in offers)
     ends, prices = [], []
-    for one in offers:
-        own, price = one.ends[0], one.prices[0]
-        if menu and not one.menu:
-            own, price = own[-1] * np.geomspace(1e-4, 1, count), np.full(count, price[0])
-        lacking = count - own.size
-        cuts = own[-1] * (1 - 1e-9 * np.arange(lacking, 0, -1))
-        ends.append(np.concatenate([own[:-1], cuts, own[-1:]]))
+    for offer in offers:
+        ends_of, price = offer.ends[0], offer.prices[0]
+        if menu and not offer.menu:
+            ends_of, price = ends_of[-1] * np.geomspace(1e-4, 1, count), np.full(count, price[0])
+        lacking = count - ends_of.size
+        cuts = ends_of[-1] * (1 - 1e-9 * np.arange(lacking, 0, -1))
+        ends.append(np.concatenate([ends_of[:-1], cuts, ends_of[-1:]]))
         prices.append(np.concatenate([price, np.full(lacking, price[-1])]))
     return Tariffs(np.stack(ends), np.stack(prices), menu)

@@ -146,9 +146,9 @@ class Posted:
 
         For more than 1,024 clients the spend counts as normally distributed.
         """
-        types, own = self.beliefs.groups(self.clients)
+        types, group = self.beliefs.groups(self.clients)
         spend = spending(
-            self.tariffs, self.impact, types, own, self.cost_exponent, moments=self.moments,
+            self.tariffs, self.impact, types, group, self.cost_exponent, moments=self.moments,
             value=self.clients.value if self.form == "menu" else None,
         )  # fmt: skip
         return spend.above(self.budget)
@@ -195,14 +195,14 @@ class Posted:
 
     def answers(self, game: Game, tariffs: Tariffs) -> Outcome:
         """Return the outcome when the clients of a game answer tariffs of this form."""
-        own = game.clients
-        levels = tariffs.best_levels(own.cost, own.value * game.impact, self.cost_exponent)
+        clients = game.clients
+        levels = tariffs.best_levels(clients.cost, clients.value * game.impact, self.cost_exponent)
         with np.errstate(divide="ignore", invalid="ignore"):
             prices = np.where(levels > 0, tariffs.payments(levels) / levels, 0.0)
         if self.form == "price":
             prices = tariffs.prices[:, 0]
-        found = Outcome.from_prices(game, prices, scheme=f"posted {self.form}", levels=levels)
-        return replace(found, posts_prices=self.form == "price")
+        outcome = Outcome.from_prices(game, prices, scheme=f"posted {self.form}", levels=levels)
+        return replace(outcome, posts_prices=self.form == "price")
 
     def as_scheme(self, name: str | None = None) -> Scheme:
         """Return a scheme that offers these tariffs to any game with the same number of clients.
@@ -249,8 +249,8 @@ class Posted:
         price
             The price at which the most expensive type answers with the floor.
         """
-        types, own = self.beliefs.groups(self.clients)
-        cost, value, _ = types[own[client]]
+        types, group = self.beliefs.groups(self.clients)
+        cost, value, _ = types[group[client]]
         if self.form == "menu":
             value = np.full_like(cost, self.clients.value[client])
         wants, floor = value * self.impact[client], self.clients.level_min[client]
@@ -282,10 +282,10 @@ class Posted:
             cost, value = self.beliefs.draw(self.clients, rng)
             # A menu is made for values that are known.
             game = self.game(cost, self.clients.value if self.form == "menu" else value)
-            found = self.answers(game, tariffs(game))
+            outcome = self.answers(game, tariffs(game))
             free = replace(game, clients=replace(game.clients, level_min=no_floor))
-            losses[n] = found.expected_loss, solve(free).expected_loss
-            spends[n] = found.spend
+            losses[n] = outcome.expected_loss, solve(free).expected_loss
+            spends[n] = outcome.spend
         loss, informed = losses.mean(axis=0)
         with np.errstate(divide="ignore", invalid="ignore"):  # where even the informed loss is 0
             ratio = loss / informed

@@ -270,13 +270,13 @@ class _Prices:
 
     def at(self, spend: float, refinements: int = REFINEMENTS) -> _Priced:
         """Return the best prices for an expected spend."""
-        found = self.search.post(spend, refinements)
-        rows = self.search.settled(found)
+        best = self.search.post(spend, refinements)
+        rows = self.search.settled(best)
         if self.classes is not None:
             price = rows[self.population.class_of(self.classes)] * (self.impact > 0)
-            return _Priced(price, None, self.population.moments(price), found.multiplier)
+            return _Priced(price, None, self.population.moments(price), best.multiplier)
         price = self.population.prices(rows)
-        return _Priced(price, rows, self.population.moments(price, rows), found.multiplier)
+        return _Priced(price, rows, self.population.moments(price, rows), best.multiplier)
 
     def best(self, risk: float | None) -> tuple[_Priced, float]:
         """Return the best prices, and the expected spend that they were made for."""

@@ -101,9 +101,9 @@ class Search:
         unless some clients have to be paid and no client can be charged for it.
         """
         for _ in range(CONTINUED):
-            found = buy(self.spend, self.loss, budget)
-            if found is not None:
-                return found
+            purchase = buy(self.spend, self.loss, budget)
+            if purchase is not None:
+                return purchase
             if budget <= 0 and self.family.indifferent.all():
                 raise NoPriceError(
                     f"no posted prices meet a budget of {budget:g} in expectation: types with "
@@ -127,18 +127,18 @@ class Search:
         lowest = self.price[:, :1]
         return np.where(self.family.indifferent[:, None], lowest / BEYOND, lowest * BEYOND)
 
-    def _refine(self, found: Purchase, turn: int) -> None:
+    def _refine(self, purchase: Purchase, turn: int) -> None:
         """Add prices to the cells beside those in use.
 
         Where a hull skips prices next to the one in use, the other end of that segment may win once
         it is known as precisely; so both ends are refined in turn.
         """
-        at = found.chosen.copy()
+        at = purchase.chosen.copy()
         if turn % 2:
-            if found.row >= 0:
-                at[found.row] = found.to
-            for beside in (found.below, found.above)[:: 1 if turn % 4 == 1 else -1]:
-                skips = np.abs(beside - found.chosen) > 1
+            if purchase.row >= 0:
+                at[purchase.row] = purchase.to
+            for beside in (purchase.below, purchase.above)[:: 1 if turn % 4 == 1 else -1]:
+                skips = np.abs(beside - purchase.chosen) > 1
                 at[skips] = beside[skips]
         steps = np.arange(1, BETWEEN + 1) / (BETWEEN + 1)
         here = self.price[np.arange(self.family.size), at][:, None]
@@ -181,17 +181,17 @@ class Search:
             self._add(self._beyond())
         for turn in range(refinements):
             self._refine(self._buy(budget), turn)
-        found = self._buy(budget)
-        price = self.price[np.arange(self.family.size), found.chosen]
-        other = float(self.price[found.row, found.to]) if found.row >= 0 else 0.0
-        return RowPrices(price, found.row, other, found.share, found.multiplier)
+        purchase = self._buy(budget)
+        price = self.price[np.arange(self.family.size), purchase.chosen]
+        other = float(self.price[purchase.row, purchase.to]) if purchase.row >= 0 else 0.0
+        return RowPrices(price, purchase.row, other, purchase.share, purchase.multiplier)
 
-    def settled(self, found: RowPrices) -> FloatArray:
+    def settled(self, best: RowPrices) -> FloatArray:
         """Return the prices with one in between that costs as much as the lottery over two."""
-        price, row, share = found.price.copy(), found.row, found.share
+        price, row, share = best.price.copy(), best.row, best.share
         if row < 0:
             return price
-        low, high = float(price[row]), found.other
+        low, high = float(price[row]), best.other
         spend = self.family.row_at(row, np.array([low, high]))[0]
         aim = float((1 - share) * spend[0] + share * spend[1])
         for _ in range(HALVINGS):
@@ -207,17 +207,17 @@ class Search:
         Every multiplier gives one. That of the last segment is the best if the grid is fine enough
         at its ends, which for very large fees it may not be.
         """
-        found = self.dual(multiplier, budget)
-        weak = loss - found > WEAK * abs(loss)
+        dual = self.dual(multiplier, budget)
+        weak = loss - dual > WEAK * abs(loss)
         if not multiplier or not weak or not self.family.exact:
-            return found
+            return dual
         best = optimize.minimize_scalar(
             lambda log: -max(self.dual(multiplier * np.exp(log), budget), -LARGE),
             bounds=(-np.log(FACTOR), np.log(FACTOR)),
             method="bounded",
             options={"maxiter": MULTIPLIERS, "xatol": 1e-9},
         )
-        return -float(best.fun) if best.fun < min(-found, LARGE) else found
+        return -float(best.fun) if best.fun < min(-dual, LARGE) else dual
 
     def dual(self, multiplier: float, budget: float) -> float:
         """Return the certificate at a multiplier: no lottery over prices has a smaller loss.

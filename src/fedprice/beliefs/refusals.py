@@ -266,18 +266,20 @@ def _advantage(
 def _respected(game: Game, option: Outside, losses: FloatArray) -> Outcome:
     """Return the optimum among the prices that nobody refuses."""
     if option is not Outside.NOTHING:
-        found = _with_floors(game, *_floors(game, option, losses))
+        outcome = _with_floors(game, *_floors(game, option, losses))
         if option is Outside.FREE:  # below 0 is rounding error
-            prices, least = np.maximum(found.prices, 0.0), max(found.least_budget, 0.0)
-            found = replace(found, prices=prices, least_budget=least)
-        return found
+            prices, least = np.maximum(outcome.prices, 0.0), max(outcome.least_budget, 0.0)
+            outcome = replace(outcome, prices=prices, least_budget=least)
+        return outcome
     total = solve(game).certificate.primal
     for _ in range(MOST_ITERATIONS):
-        found = _with_floors(game, *_floors(game, option, losses, total))
-        found = replace(found, least_budget=-np.inf)
-        if found.status is Status.INFEASIBLE or found.certificate.primal <= total * (1 + SETTLED):
-            return found
-        total = found.certificate.primal
+        outcome = _with_floors(game, *_floors(game, option, losses, total))
+        outcome = replace(outcome, least_budget=-np.inf)
+        if outcome.status is Status.INFEASIBLE or outcome.certificate.primal <= total * (
+            1 + SETTLED
+        ):
+            return outcome
+        total = outcome.certificate.primal
     raise precision_error("the optimum that nobody refuses")
 
 
@@ -332,12 +334,12 @@ def _with_floors(game: Game, floor: FloatArray, lacking: FloatArray) -> Outcome:
     """Return the equilibrium with these floors, plus what clients lack at the cap."""
     raised = replace(game, clients=replace(game.clients, level_min=floor))
     on_top = float(lacking.sum())
-    found = solve(replace(raised, budget=game.budget - on_top))
+    outcome = solve(replace(raised, budget=game.budget - on_top))
     with np.errstate(divide="ignore", invalid="ignore"):
-        bonus = np.where(lacking > 0, lacking / found.levels, 0.0)
+        bonus = np.where(lacking > 0, lacking / outcome.levels, 0.0)
     return replace(
-        found,
+        outcome,
         game=raised,
-        prices=found.prices + bonus,
-        least_budget=found.least_budget + on_top,
+        prices=outcome.prices + bonus,
+        least_budget=outcome.least_budget + on_top,
     )

@@ -137,12 +137,13 @@ class ReportSearch:
             costs, values = game.clients.cost.copy(), game.clients.value.copy()
             costs[n], values[n] = own_cost, own_value
             clients = replace(game.clients, cost=costs, value=values)
-            found = self.scheme(replace(game, clients=clients))
-            holds = held(found, committed=self.committed)
+            outcome = self.scheme(replace(game, clients=clients))
+            holds = held(outcome, committed=self.committed)
             rows.append(
                 (
-                    found.levels[n], found.prices[n], holds[n], found.spend, found.expected_loss,
-                    found.status is not Status.INFEASIBLE,
+                    outcome.levels[n], outcome.prices[n], holds[n], outcome.spend,
+                    outcome.expected_loss,
+                    outcome.status is not Status.INFEASIBLE,
                 )
             )  # fmt: skip
         level, price, holds, spend, loss, feasible = map(np.array, zip(*rows, strict=True))

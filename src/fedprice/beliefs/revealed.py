@@ -123,7 +123,7 @@ class Revealed:
         count = np.arange(samples)
         first = (count + 0.5) / samples
         second = (0.5 + count * (np.sqrt(5) - 1) / 2) % 1
-        found = {}
+        types = {}
         for n in np.flatnonzero(self.identified):
             cost, value = self.cost[n], self.value[n]
             (cost_var, shared), (_, value_var) = self.covariance[n]
@@ -134,10 +134,10 @@ class Revealed:
                 slope = shared / value_var / cost  # of log cost on value
                 rest = np.sqrt(max(cost_var / cost**2 - slope**2 * value_var, 0.0))
                 costs = cost * np.exp(slope * (values - value) + rest * ndtri(second))
-                found[self.ids[n]] = Beliefs(cost=costs, value=values)
+                types[self.ids[n]] = Beliefs(cost=costs, value=values)
             else:
-                found[self.ids[n]] = Beliefs(cost=cost, value=value)
-        return Beliefs.by_client(found)
+                types[self.ids[n]] = Beliefs(cost=cost, value=value)
+        return Beliefs.by_client(types)
 
 
 def reveal(answers: Any, *, cost_exponent: float = 2.0) -> Revealed:

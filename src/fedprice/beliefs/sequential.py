@@ -119,8 +119,8 @@ class Sequential:
             hull = lower_hull(search.spend[row], search.loss[row])
             c, a, p = (x[row][hull] for x in (search.spend, search.loss, search.price))
             first[:, turn[n]] = c[0], p[0]
-            own = np.full(len(hull) - 1, turn[n])
-            segments.append(np.stack([own, -np.diff(a) / np.diff(c), np.diff(c), p[:-1], p[1:]]))
+            owner = np.full(len(hull) - 1, turn[n])
+            segments.append(np.stack([owner, -np.diff(a) / np.diff(c), np.diff(c), p[:-1], p[1:]]))
         joined = np.concatenate(segments, axis=1)
         return (*joined[:, np.argsort(-joined[1], kind="stable")], *first)
 
@@ -134,19 +134,19 @@ class Sequential:
         money
             What is left of the budget.
         """
-        own, _, cost, low, high, spend, price = self._hulls
-        waiting = own >= turn
+        owner, _, cost, low, high, spend, price = self._hulls
+        waiting = owner >= turn
         paid = np.cumsum(np.where(waiting, cost, 0.0))
         left = money - float(spend[turn:].sum())
         bought = int(np.searchsorted(paid, left, side="right"))
-        mine = np.flatnonzero(own[:bought] == turn)
-        found = float(high[mine[-1]] if mine.size else price[turn])
-        if bought < own.size and own[bought] == turn and left > 0:
+        mine = np.flatnonzero(owner[:bought] == turn)
+        posted = float(high[mine[-1]] if mine.size else price[turn])
+        if bought < owner.size and owner[bought] == turn and left > 0:
             before = float(paid[bought - 1]) if bought else 0.0
             share = (left - before) / float(cost[bought])
-            found = float(low[bought] + share * (high[bought] - low[bought]))
+            posted = float(low[bought] + share * (high[bought] - low[bought]))
         cap = float(self.posted.clients.level_max[self.order[turn]])
-        return min(found, max(money, 0.0) / cap)
+        return min(posted, max(money, 0.0) / cap)
 
     def answer(self, *, cost: npt.ArrayLike, value: npt.ArrayLike) -> Outcome:
         """Return the outcome when clients with these types are asked in turn."""
@@ -154,13 +154,13 @@ class Sequential:
         return self.posted.answers(game, self._tariffs(game))
 
     def _tariffs(self, game: Game) -> Tariffs:
-        tariffs, own = self.posted.tariffs, game.clients
+        tariffs, clients = self.posted.tariffs, game.clients
         prices = np.zeros_like(tariffs.prices)
         money = self.posted.budget
         for turn, n in enumerate(self.order):
             prices[n] = self.price(turn, money)
-            wants, cap = own.value[n] * game.impact[n], own.level_max[n]
-            level = best_level(prices[n, 0], own.cost[n], wants, game.cost_exponent, cap)
+            wants, cap = clients.value[n] * game.impact[n], clients.level_max[n]
+            level = best_level(prices[n, 0], clients.cost[n], wants, game.cost_exponent, cap)
             money -= float(prices[n, 0] * level)
         return replace(tariffs, prices=prices)
 

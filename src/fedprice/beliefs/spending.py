@@ -116,7 +116,7 @@ def spending(
     tariffs: Tariffs,
     impact: FloatArray,
     types: list[Types],
-    own: IntArray,
+    group: IntArray,
     cost_exponent: float,
     *,
     moments: Moments,
@@ -128,7 +128,7 @@ def spending(
     ----------
     tariffs, impact
         What the N clients are offered, and their impacts k, shape (N,).
-    types, own
+    types, group
         The sets of types, and which is each client's, shape (N,).
     cost_exponent
         τ.
@@ -138,12 +138,12 @@ def spending(
         The clients' values where they are known, shape (N,); else those of their types.
     """
     sizes = np.array([one.cost.size for one in types])
-    if len(tariffs) > MOST_CLIENTS or int(sizes[own].sum()) * tariffs.ends.shape[1] > MOST:
+    if len(tariffs) > MOST_CLIENTS or int(sizes[group].sum()) * tariffs.ends.shape[1] > MOST:
         return NormalSpend(float(moments.spend.sum()), float(np.sqrt(moments.variance.sum())))
 
     payments = []
     for n in np.flatnonzero(impact > 0).tolist():
-        cost, believed, weight = types[own[n]]
+        cost, believed, weight = types[group[n]]
         values = believed if value is None else np.full_like(cost, value[n])
         offer = tariffs.of([n])
         levels = offer.best_levels(cost[None], values[None] * impact[n], cost_exponent)

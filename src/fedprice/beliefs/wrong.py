@@ -32,9 +32,9 @@ def under(posted: Posted, beliefs: Beliefs) -> Posted:
     """
     types, group = beliefs.groups(posted.clients)
     moments = np.empty((4, group.size))
-    for number, one in enumerate(types):
+    for number, believed in enumerate(types):
         who = np.flatnonzero(group == number)
-        cost, value, weight = (np.broadcast_to(x, (who.size, x.size)) for x in one)
+        cost, value, weight = (np.broadcast_to(x, (who.size, x.size)) for x in believed)
         if posted.form == "menu":  # made for values that are known
             value = np.broadcast_to(posted.clients.value[who, None], cost.shape)
         moments[:, who] = expected(

@@ -99,11 +99,11 @@ def _scaled(game: Game, direction: FloatArray) -> _Scaled:
         return np.maximum(scalar * direction, at_floor)
 
     def spend(scalar: float) -> Spend:
-        given = prices(scalar)
-        levels = best_response(game, given)
-        payments = given * levels
-        moving = np.where(given > at_floor, direction, 0.0)
-        slope = moving @ (levels + given * _response_slope(game, levels))
+        offered = prices(scalar)
+        levels = best_response(game, offered)
+        payments = offered * levels
+        moving = np.where(offered > at_floor, direction, 0.0)
+        slope = moving @ (levels + offered * _response_slope(game, levels))
         total = float(payments.sum())
         return Spend(total, total - game.budget, float(slope), float(np.abs(payments).sum()))
 

@@ -213,13 +213,13 @@ def extremes(
         "Largest payees": np.argpartition(-payments, some - 1)[:some],
         "Largest payers": np.argpartition(payments, some - 1)[:some],
     }
-    found = []
+    sections = []
     for title, rows in ends.items():
         sign = 1 if title == "Largest payees" else -1
         rows = rows[sign * payments[rows] > 0]
         if rows.size:
-            found.append((title, rows[np.argsort(-sign * payments[rows], kind="stable")]))
-    return found
+            sections.append((title, rows[np.argsort(-sign * payments[rows], kind="stable")]))
+    return sections
 
 
 def _section(

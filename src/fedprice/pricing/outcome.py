@@ -142,16 +142,16 @@ class Outcome:
         bought, least_budget, iterations
             As for `Outcome`.
         """
-        count, given = len(game.clients), np.asarray(prices, np.float64)
-        if given.ndim > 1 or given.size not in (1, count):
+        count, offered = len(game.clients), np.asarray(prices, np.float64)
+        if offered.ndim > 1 or offered.size not in (1, count):
             raise InputError(
-                f"{scheme} returned {given.size} prices for {count} clients; return one per "
+                f"{scheme} returned {offered.size} prices for {count} clients; return one per "
                 "client, or a single number for all."
             )
-        given = np.array(np.broadcast_to(given, count))
+        offered = np.array(np.broadcast_to(offered, count))
         if levels is None:
-            levels = best_response(game, given)
-        payments = given * levels
+            levels = best_response(game, offered)
+        payments = offered * levels
         excess = payments.sum() - game.budget
         scale = max(abs(game.budget), np.abs(payments).sum())
         floors_hold = (levels >= game.clients.level_min * (1 - 1e-12)).all()
@@ -164,7 +164,7 @@ class Outcome:
             scheme=scheme,
             status=status,
             levels=levels,
-            prices=given,
+            prices=offered,
             reciprocal=(0.0, np.inf),
             certificate=Certificate(objective(game.impact, levels), -np.inf),
             least_budget=least_budget,

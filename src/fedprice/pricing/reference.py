@@ -147,7 +147,7 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
     best: FloatArray | None = None
     best_value = np.inf
     for _ in range(starts):
-        found = minimize(
+        search = minimize(
             loss,
             rng.uniform(low, high),
             jac=True,
@@ -156,8 +156,8 @@ def random_starts(game: Game, starts: int = 8, seed: int = 0) -> Outcome:
             constraints={"type": "ineq", "fun": left, "jac": left_slope},
             options={"maxiter": 1000, "ftol": 1e-14},
         )
-        if left(found.x) >= -1e-9 and found.fun < best_value:
-            best, best_value = np.exp(found.x), found.fun
+        if left(search.x) >= -1e-9 and search.fun < best_value:
+            best, best_value = np.exp(search.x), search.fun
     return _outcome(game, best, "reference-scipy", starts)
 
 
@@ -175,8 +175,8 @@ def _run(problem: Any, **options: float) -> bool:
 
 def _outcome(game: Game, levels: FloatArray | None, scheme: str, iterations: int) -> Outcome:
     clients = game.clients
-    found = clients.level_min if levels is None else levels
-    kept = np.clip(found, clients.level_min, clients.level_max)
+    reached = clients.level_min if levels is None else levels
+    kept = np.clip(reached, clients.level_min, clients.level_max)
     kept = np.where(game.impact > 0, kept, clients.level_min)  # without impact, none is bought
     return Outcome.from_prices(
         game, price_for(game, kept), scheme=scheme, levels=kept, iterations=iterations

@@ -76,7 +76,7 @@ def find_root(
     >>> round(root.point, 12), root.found
     (2.0, True)
     """
-    x, last_error, found, iterations = start, math.inf, False, 0
+    x, last_error, converged, iterations = start, math.inf, False, 0
     while iterations < MOST_ITERATIONS:
         iterations += 1
         total, excess, slope, scale = spend(x)
@@ -85,14 +85,14 @@ def find_root(
             lower = max(lower, x)
         else:
             upper = min(upper, x)
-        found = abs(excess) <= ROUNDING / 2 * scale
-        if found or not lower < (lower + upper) / 2 < upper:
+        converged = abs(excess) <= ROUNDING / 2 * scale
+        if converged or not lower < (lower + upper) / 2 < upper:
             break
         moving = slope > 0 and abs(excess) <= last_error / 2
         steps = _steps(x, total, excess, slope) if moving else []
         inside = [step for step in steps if lower < step < upper]
         x, last_error = inside[0] if inside else _middle(x, lower, upper), abs(excess)
-    return Root(x, lower, upper, found, iterations)
+    return Root(x, lower, upper, converged, iterations)
 
 
 def _steps(x: float, total: float, excess: float, slope: float) -> list[float]:

@@ -147,11 +147,13 @@ def find_scheme(name: str) -> Scheme:
         return SCHEMES[name]
     if ":" not in str(name):
         raise InputError(f"there is no scheme {name!r}. {nearest(str(name), SCHEMES)}")
-    found = load_function(name, "scheme")
-    own = next((one for one in SCHEMES.values() if one.function is found), None)
-    if own is None:
-        own = found if isinstance(found, Scheme) else Scheme(name.rpartition(":")[2], found)
-    function, path = own.function, name.rpartition(":")[0]
+    loaded = load_function(name, "scheme")
+    registered = next((known for known in SCHEMES.values() if known.function is loaded), None)
+    if registered is None:
+        registered = (
+            loaded if isinstance(loaded, Scheme) else Scheme(name.rpartition(":")[2], loaded)
+        )
+    function, path = registered.function, name.rpartition(":")[0]
     try:
         inspect.signature(function).bind(None)
     except TypeError:
@@ -171,7 +173,7 @@ def find_scheme(name: str) -> Scheme:
         except (Exception, SystemExit) as error:
             raise function_failed(name, "scheme", error) from error
 
-    return replace(own, function=guarded)
+    return replace(registered, function=guarded)
 
 
 def find_schemes(names: Iterable[str], taken: Iterable[str] = ()) -> list[Scheme]:
