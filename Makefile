@@ -16,7 +16,7 @@ PYENV := PYENV_VERSION=$(patsubst python%,%,$(PYTHON))
 VERSION := $(or $(shell $(PYENV) $(PYTHON) -c $(MINOR) 2>/dev/null),none)
 endif
 
-.PHONY: demo test test-all test-floors test-flower-versions bench-apps bench-availability bench-beliefs bench-flower bench-impact bench-incentives bench-intervals bench-learning bench-market bench-own-models bench-participation bench-pricing bench-rivals bench-stability bench-web clean docs locks release verify.pyz
+.PHONY: demo test test-all test-floors test-flower-versions bench-apps bench-availability bench-beliefs bench-flower bench-impact bench-incentives bench-intervals bench-learning bench-market bench-own-models bench-participation bench-pricing bench-rivals bench-stability bench-strategies bench-web clean docs locks release verify.pyz
 
 demo: $(VENV)/.compiled-all  ## the paper's Setup 1 in a minute: prices, training, a screen and a report
 	@$(BIN)/fedprice study setup1 --quick --out build/demo
@@ -80,6 +80,9 @@ bench-incentives: $(VENV)/.installed-test  ## does skipping heads pay, and what 
 
 bench-flower: $(VENV)/.installed-test  ## what the market costs on top of Flower; writes benchmarks/flower.{md,json}
 	$(BIN)/python -m benchmarks.flower
+
+bench-strategies: $(VENV)/.installed-test  ## `Participation` beside FedAvg on Flower; writes benchmarks/strategies.{md,json}
+	$(BIN)/python -m benchmarks.strategies
 
 bench-apps: $(VENV)/.installed-test $(VENV)/.installed-torch  ## six foreign apps in process, on Ray, as deployments (trees if xgboost is there); writes benchmarks/apps.{md,json}
 	$(BIN)/python -m benchmarks.apps

@@ -265,40 +265,14 @@ def test_it_loads_neither_a_ledger_nor_a_database(tmp_path: Path) -> None:
     assert done.stdout == "[]\n"
 
 
-class Slow(InProcessGrid):
-    """A grid whose replies take some looks, by node; and from which nodes go away."""
-
-    def __init__(self, delays: dict[int, int], app_: ClientApp | None = None) -> None:
-        super().__init__(app_ or app(), len(TARGETS))
-        self.delays, self.gone = delays, set[int]()
-        self.due: dict[str, list[Any]] = {}
-
-    def get_node_ids(self) -> list[int]:
-        return [node for node in super().get_node_ids() if node not in self.gone]
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        names = []
-        for message in messages:
-            (name,) = super().push_messages([message])
-            names.append(name)
-            self.due[name] = [self.delays.get(message.metadata.dst_node_id, 0)]
-        return names
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        ready = []
-        for name in message_ids:
-            if name in self.due:
-                self.due[name][0] -= 1
-                if self.due[name][0] < 0:
-                    ready.append(name)
-                    del self.due[name]
-        return super().pull_messages(ready)
+def slow(delays: dict[int, int]) -> InProcessGrid:
+    return InProcessGrid(app(), len(TARGETS), delays=delays)
 
 
 def test_late_updates_count_in_the_round_in_which_they_come(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    grid, models = Slow({1002: 3, 1003: 5}), []
+    grid, models = slow({2: 3, 3: 5}), []
     strategy = Participation(
         enough=2, aggregator=HorvitzThompson(), seed=0, limits=QUICK, evaluate_clients=False
     )
@@ -318,11 +292,11 @@ def test_late_updates_count_in_the_round_in_which_they_come(
 
 
 def test_a_round_does_not_wait_for_a_node_that_went_away_and_meets_new_ones() -> None:
-    grid = Slow({})
-    grid.gone = {1003}
+    grid = slow({})
+    grid.gone = {3}
 
     def change(server_round: int, arrays: ArrayRecord) -> None:
-        grid.gone = {1003} if server_round < 2 else {1001} if server_round < 5 else set()
+        grid.gone = {3} if server_round < 2 else {1} if server_round < 5 else set()
 
     strategy = Participation(seed=0, evaluate_clients=False)
     strategy.start(grid, initial(), num_rounds=8, evaluate_fn=change)
@@ -373,7 +347,7 @@ def test_late_updates_reach_a_strategy_as_if_they_had_started_from_the_model() -
     strategy = Participation(
         strategy=flower.FedMedian(), enough=2, seed=0, limits=QUICK, evaluate_clients=False
     )
-    result = strategy.start(Slow({1003: 3}), initial(), num_rounds=8)
+    result = strategy.start(slow({3: 3}), initial(), num_rounds=8)
     assert strategy.delivered["1003"] < 8
     assert np.isfinite(result.arrays["w"].numpy()).all()
 

@@ -43,13 +43,28 @@ class InProcessGrid(Grid):
         The ClientApp, and how many clients run it.
     run_config
         The app's settings.
+    delays
+        For slow clients, counted from 0: how often their replies are looked for in vain.
+
+    Attributes
+    ----------
+    gone
+        The clients that are not online, counted from 0; it may be changed while they train.
     """
 
     FIRST = 1000
 
     def __init__(
-        self, app: ClientApp, clients: int, run_config: Mapping[str, Any] | None = None
+        self,
+        app: ClientApp,
+        clients: int,
+        run_config: Mapping[str, Any] | None = None,
+        *,
+        delays: Mapping[int, int] | None = None,
     ) -> None:
+        self.gone: set[int] = set()
+        self._delays = {self.FIRST + n: looks for n, looks in (delays or {}).items()}
+        self._looks: dict[str, int] = {}
         self._app = app
         self._run = Run.create_empty(1)
         self.run_config: UserConfig = dict(run_config or {})
@@ -97,7 +112,7 @@ class InProcessGrid(Grid):
 
     def get_node_ids(self) -> list[int]:
         """Return the clients' node ids."""
-        return list(self.contexts)
+        return [node for node in self.contexts if node - self.FIRST not in self.gone]
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Deliver messages, and keep the replies until they are pulled."""
@@ -107,12 +122,17 @@ class InProcessGrid(Grid):
             stamp(message, name)
             self.sent.append((message.metadata.message_type, message.metadata.dst_node_id))
             self._replies[name] = self._reply(message)
+            self._looks[name] = self._delays.get(message.metadata.dst_node_id, 0)
             ids.append(name)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies to some messages."""
-        return [self._replies.pop(name) for name in message_ids if name in self._replies]
+        asked = [name for name in message_ids if name in self._replies]
+        here = [name for name in asked if not self._looks[name]]
+        for name in set(asked).difference(here):
+            self._looks[name] -= 1
+        return [self._replies.pop(name) for name in here]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
