@@ -25,7 +25,9 @@ from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
 from fedprice.rounds import FedAvg as Mean
 from fedprice.rounds import HorvitzThompson
+from tests.conftest import Run
 from tests.flower import apps
+from tests.flower.plain import plain_app
 from tests.flower.test_strategy import new_ledger
 
 QUICK = Limits(wait=0.2, round_timeout=5.0)
@@ -525,3 +527,43 @@ def test_declared_norms_are_called_caps_before_training(caplog: pytest.LogCaptur
         )
     assert "norms that clients declared are caps" in caplog.text
     assert "Client(grad_norm=None)" in caplog.text
+
+
+SERVER = """
+from flwr.app import ArrayRecord
+from flwr.serverapp import ServerApp
+from fedprice.flower import Participation
+import numpy as np
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    result = Participation(0.5, seed=0).start(grid, ArrayRecord([np.zeros(2)]), num_rounds=2)
+    print("the model:", result.arrays["0"].numpy())
+"""
+CLIENT = """
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.train()
+def train(message, context):
+    arrays, metrics = message.content["arrays"], MetricRecord({"num-examples": 5})
+    return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+"""
+
+
+def test_an_app_without_a_market_runs_with_the_command(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.flower.plain.SERVER", SERVER)
+    monkeypatch.setattr("tests.flower.plain.CLIENT", CLIENT)
+    folder = plain_app(tmp_path / "app", federation=True)
+    code, out, err = run("flower", "simulate", folder, "--ledger", f"{tmp_path}/market.db")
+    assert code == 0, err
+    assert "the model: [0. 0.]" in out
+    assert not (tmp_path / "market.db").exists()

@@ -160,9 +160,12 @@ def simulate(
             run_on_ray(chosen, log, timeout=timeout or 3600.0)
         stderr().print(f"the log is {log}", markup=False)
     else:
-        chosen.run_in_process()  # refuses a finished run that was started with other settings
+        # This refuses a finished run that was started with other settings.
+        priced = chosen.run_in_process()
         if finished:
             raise _finished(chosen)
+        if not priced:
+            return  # `Participation` records nothing
     _report(chosen)
 
 

@@ -187,17 +187,18 @@ class FlowerApp:
         """Return the app's server and its client, loaded into this process."""
         return self._component("serverapp"), self._component("clientapp")
 
-    def run_in_process(self) -> None:
-        """Run the app's server and its clients in this process."""
-        from fedprice.flower.strategy import PricedParticipation  # it imports this module
+    def run_in_process(self) -> bool:
+        """Run the app's server and its clients in this process; return whether in a market."""
+        from fedprice.flower.participation import Participation
 
         clients = self.require_clients()
-        started = PricedParticipation.started
+        before = dict(Participation.started)
         with _environment(self.environment):
             server, client = self.components_here()
             InProcessGrid(client, clients, self.config).start(server)
-        if PricedParticipation.started == started:
+        if Participation.started == before:
             raise self.unpriced()
+        return Participation.started["PricedParticipation"] > before["PricedParticipation"]
 
     def unpriced(self) -> InputError:
         """Return the message about an app that was run without a market."""

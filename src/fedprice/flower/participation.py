@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -129,6 +130,7 @@ class Participation(Strategy):
         How often each client drew heads, and how many of its updates were used.
     """
 
+    started: ClassVar[Counter[str]] = Counter()  # how many were started in this process
     _evaluates = True  # whether clients do by default, as in FedAvg
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
@@ -277,6 +279,7 @@ class Participation(Strategy):
             The most seconds for the replies of a round, if less than the limit.
         """
         began = time.monotonic()
+        Participation.started[type(self).__name__] += 1
         self.exchange.timeout = min(self.limits.round_timeout, timeout)
         _log.info("Starting %s strategy:", type(self).__name__)
         self.summary()
@@ -341,6 +344,8 @@ class Participation(Strategy):
         """Wait for the clients; return the model to start from."""
         self._describe(initial_arrays)
         self._total, self._before, self._loop = num_rounds, 0, None
+        for known in (self._samples, self._gaps, self.drawn, self.delivered, self._late):
+            known.clear()
         roster = Roster(self.levels, self.by, self.limits.wait, self.exchange)
         roster.gather(grid, self.clients, self.quorum)
         if self.enough is not None and self.enough > len(roster.names):

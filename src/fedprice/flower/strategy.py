@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from flwr.app import ArrayRecord, ConfigRecord, Context
     from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import Result, Strategy
+    from flwr.serverapp.strategy import Strategy
 
     from fedprice.arrays import Arrays
     from fedprice.flower.exchange import Limits
@@ -105,7 +105,6 @@ class PricedParticipation(Participation):
     """
 
     _evaluates = False
-    started = 0  # how many were started in this process
 
     def __init__(
         self,
@@ -160,14 +159,6 @@ class PricedParticipation(Participation):
     def summary(self) -> None:
         """Log what this strategy does."""
         _log.info("\tPricedParticipation: run %s, ledger %s", self.run, self.ledger.name)
-
-    def start(self, *arguments: Any, **settings: Any) -> Result:
-        """Run the market: agree, train, pay, settle; resume where the ledger ends.
-
-        The parameters are those of `Participation.start`.
-        """
-        PricedParticipation.started += 1
-        return super().start(*arguments, **settings)
 
     def _keep(self, who: str, metrics: MetricRecord | None) -> None:
         """Store metrics in the ledger, outside its chain; a failure to store them stops no run."""
