@@ -20,6 +20,8 @@ from flwr.serverapp.strategy import FedAvg, Result
 import fedprice as fp
 from fedprice.errors import InputError, UndeliveredError
 from fedprice.flower import InProcessGrid, Limits, Participation, PostedPrice, PricedParticipation
+from fedprice.flower.app import FlowerApp
+from fedprice.flower.ray_simulation import run_on_ray
 from fedprice.flower.wire import to_record
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulation_key
@@ -567,3 +569,31 @@ def test_an_app_without_a_market_runs_with_the_command(
     assert code == 0, err
     assert "the model: [0. 0.]" in out
     assert not (tmp_path / "market.db").exists()
+
+
+ON_RAY = """
+@app.query()
+def node(message, context):
+    return Message(RecordDict({"node": ConfigRecord(dict(context.node_config))}), reply_to=message)
+"""
+
+
+@pytest.mark.slow
+def test_on_ray_rounds_do_not_wait_for_a_slow_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = SERVER.replace(
+        "Participation(0.5, seed=0)",
+        "Participation({0: 1, 1: 1, 2: 1}, by='partition-id', enough=2, evaluate_clients=False)",
+    ).replace("num_rounds=2", "num_rounds=60")
+    monkeypatch.setattr("tests.flower.plain.SERVER", server)
+    client = CLIENT.replace("MetricRecord, ", "ConfigRecord, MetricRecord, ") + ON_RAY
+    waits = '    time.sleep(2.0 if context.node_config["partition-id"] == 2 else 0.1)\n    arrays,'
+    client = "import time\n" + client.replace("    arrays,", waits, 1)
+    monkeypatch.setattr("tests.flower.plain.CLIENT", client)
+    folder = plain_app(tmp_path / "app", federation=True)
+    run_on_ray(FlowerApp.read(folder, clients=3), tmp_path / "run.log", timeout=600)
+    log = (tmp_path / "run.log").read_text()
+    assert "the model: [0. 0.]" in log
+    assert "not waited for any longer: 2" in log
+    assert "2 answers the call of round 1" in log
