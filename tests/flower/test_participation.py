@@ -308,11 +308,23 @@ def test_a_round_does_not_wait_for_a_node_that_went_away_and_meets_new_ones() ->
     assert strategy.delivered == {"1000": 8, "1001": 5, "1002": 8, "1003": 6}
 
 
+def test_a_run_whose_clients_have_all_left_waits_and_then_says_so() -> None:
+    grid = slow({})
+
+    def leave(server_round: int, arrays: ArrayRecord) -> None:
+        grid.gone = {0, 1, 2, 3} if server_round == 2 else set()
+
+    with pytest.raises(UndeliveredError, match="no client is online any more"):
+        Participation(seed=0, limits=QUICK, evaluate_clients=False).start(
+            grid, initial(), num_rounds=4, evaluate_fn=leave
+        )
+
+
 def test_a_client_that_is_never_drawn_is_named(caplog: pytest.LogCaptureFixture) -> None:
     levels = {1000: 1.0, 1001: 1.0, 1002: 1e-6}
     with caplog.at_level(logging.WARNING, "flwr"):
         run(Participation(levels, seed=0, limits=QUICK), 2, app(fails={1}))
-    assert "1002 may never be drawn: level 1e-06, 2 rounds" in caplog.text
+    assert "may never be drawn in 2 rounds: 1002 (level 1e-06)" in caplog.text
     assert "never drawn, so not in the model: 1002" in caplog.text
     assert "drawn, but delivered nothing: 1001" in caplog.text
     assert "`levels` does not name them, so they are never called: 1003" in caplog.text

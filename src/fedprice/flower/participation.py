@@ -33,7 +33,7 @@ from fedprice.flower.exchange import Exchange, Limits, answered
 from fedprice.flower.intake import Intake, without_arrays
 from fedprice.flower.levels import Levels
 from fedprice.flower.own_start import started
-from fedprice.flower.roster import Roster
+from fedprice.flower.roster import MOST_NAMED, Roster
 from fedprice.flower.snapshot import packed, unpacked
 from fedprice.flower.suitable import require_mean, require_numbers, takes_mean
 from fedprice.flower.wire import arrays_of, to_record
@@ -354,11 +354,11 @@ class Participation(Strategy):
             )
         self._roster = roster
         arrays = self._grown()
-        for client, level in zip(roster.names, roster.levels(), strict=True):
-            if level * num_rounds < 1:
-                _log.warning(
-                    "%s may never be drawn: level %g, %s rounds", client, level, num_rounds
-                )
+        levels = zip(roster.names, roster.levels(), strict=True)
+        rare = [f"{client} (level {level:g})" for client, level in levels if level * num_rounds < 1]
+        if rare:
+            shown = ", ".join(rare[:MOST_NAMED])
+            _log.warning("may never be drawn in %s rounds: %s", num_rounds, shown)
         return arrays
 
     def _describe(self, initial_arrays: ArrayRecord) -> None:
@@ -424,15 +424,13 @@ class Participation(Strategy):
     def _reachable(self, grid: Grid) -> dict[str, int]:
         """Return the nodes of the clients that may be called now."""
         roster = self._known()
-        roster.learn(grid)
-        if len(roster.names) > len(self._rounds().ids):
-            self._grown()
-        online, until = self.exchange.online(grid), time.monotonic() + self.limits.wait
-        while online.isdisjoint(roster.nodes.values()):
+        until = time.monotonic() + self.limits.wait
+        while (online := roster.learn(grid)).isdisjoint(roster.nodes.values()):
             if time.monotonic() > until:
                 raise UndeliveredError("no client is online any more.")
             time.sleep(0.2)
-            online = self.exchange.online(grid)
+        if len(roster.names) > len(self._rounds().ids):
+            self._grown()
         longest = LATE * self.exchange.timeout
         for client, (message, *_) in list(self._late.items()):
             age = time.time() - message.metadata.created_at
@@ -679,9 +677,9 @@ class Participation(Strategy):
         never = [own for own, count in self.drawn.items() if not count]
         silent = [own for own in self.drawn if self.drawn[own] and not self.delivered[own]]
         if never:
-            _log.warning("never drawn, so not in the model: %s", ", ".join(never))
+            _log.warning("never drawn, so not in the model: %s", ", ".join(never[:MOST_NAMED]))
         if silent:
-            _log.warning("drawn, but delivered nothing: %s", ", ".join(silent))
+            _log.warning("drawn, but delivered nothing: %s", ", ".join(silent[:MOST_NAMED]))
 
     # Evaluation by the clients
 

@@ -135,8 +135,8 @@ class Roster:
             named = ", ".join(skipped[:MOST_NAMED])
             _log.warning("`levels` does not name them, so they are never called: %s", named)
 
-    def learn(self, grid: Grid) -> None:
-        """Look who is online; ask new nodes what they are, and read the answers so far."""
+    def learn(self, grid: Grid) -> set[int]:
+        """Return who is online; ask new nodes what they are, and read the answers so far."""
         online = self._exchange.online(grid)
         for node in sorted(online - self._of_node.keys()):
             if self._by is None:
@@ -150,6 +150,7 @@ class Roster:
             for reply in self._exchange.pull(grid, list(self._asked)):
                 if (name := reply.metadata.reply_to_message_id) in self._asked:
                     self._read(self._asked.pop(name), reply, online)
+        return online
 
     def _read(self, node: int, reply: Message, online: set[int]) -> None:
         self._of_node[node] = ""  # unless it tells what it is
