@@ -5,6 +5,7 @@ import logging
 import math
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -574,6 +575,7 @@ def train(message, context):
 def test_an_app_without_a_market_runs_with_the_command(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Participation, "started", Counter())  # whatever ran before
     monkeypatch.setattr("tests.flower.plain.SERVER", SERVER)
     monkeypatch.setattr("tests.flower.plain.CLIENT", CLIENT)
     folder = plain_app(tmp_path / "app", federation=True)

@@ -192,7 +192,7 @@ class FlowerApp:
         from fedprice.flower.participation import Participation
 
         clients = self.require_clients()
-        before = dict(Participation.started)
+        before = Participation.started.copy()
         with _environment(self.environment):
             server, client = self.components_here()
             InProcessGrid(client, clients, self.config).start(server)
