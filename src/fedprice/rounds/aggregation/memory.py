@@ -248,6 +248,7 @@ class _Residuals:
         self._rows = stored_of(state, arrivals.size)
         self._clients: list[IntArray] = []
         self._updates: list[npt.NDArray[Any]] = []
+        self._bins_of_round: IntArray | None = None
 
     def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
         """Keep some updates until the round is over."""
@@ -278,11 +279,13 @@ class _Residuals:
 
     def _bins(self) -> IntArray:
         """Return the bin of the age of each row, and last that of those without: `AGES`."""
-        stored = np.append(self._state["stored"], -1)
-        age = np.minimum(self._state["round"] - stored, NEVER)
-        age[stored < 0] = NEVER + 1
-        bins: IntArray = BIN[age - 1]
-        return bins
+        if self._bins_of_round is None:
+            stored = self._state["stored"]
+            bins = np.full(stored.size + 1, AGES)
+            age = np.minimum(self._state["round"] - stored, NEVER)
+            bins[:-1] = np.where(stored < 0, AGES, BIN[age - 1])
+            self._bins_of_round = bins
+        return self._bins_of_round
 
     def _coefficients(self, weight: FloatArray) -> FloatArray:
         """Return c_n of each row and its weight a_n, and last that of those without: 0."""
@@ -358,10 +361,8 @@ class _Residuals:
                 own, of, by = rows[some][known], bins[some][known], variance[some][known]
                 whole = known.size == len(updates)  # then a copy is spared
                 found, length = self._rows.times(own, updates if whole else updates[known])
-                for sums, values in zip(
-                    self._state["learned"], (found, squares[own], length), strict=True
-                ):
-                    np.add.at(sums, of, by * values)
+                sums = by * np.array([found, squares[own], length])
+                np.add.at(self._state["learned"].T, of, sums.T)
 
     def _store(self, rows: IntArray, vectors: npt.NDArray[Any]) -> None:
         self._state["squares"][rows] = self._rows.write(rows, vectors)
