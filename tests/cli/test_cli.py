@@ -497,7 +497,7 @@ def test_simulate_ranked_schemes_without_an_interval(
 
 @pytest.mark.parametrize(("old", "new"), MOVED.items())
 def test_old_names_answer_with_the_new_one(run: Run, old: str, new: str) -> None:
-    code, out, err = run(old, "clients.csv", "--some", "option")
+    code, out, err = run(*old.split(), "clients.csv", "--some", "option")
     assert (code, out, err) == (2, "", f"fedprice: `fedprice {old}` is now: fedprice {new}\n")
 
 

@@ -50,6 +50,7 @@ MOVED = {  # what older releases called it, and where it is
     "reproduce": "study paper, or fedprice study setup1 …",
     "report": "study, again with the same --out",
     "example": "data example",
+    "compare --train": "study WHAT --clients CLIENTS --scheme A --scheme B",
 }
 COMMANDS = {
     str(what.info.name if isinstance(what, typer.Typer) else what.__name__): (group, what)
@@ -133,7 +134,9 @@ def run() -> int:
         named = named_file(str(error), sys.argv[1:])
         return _fail(named, InputError.exit_code) if named else _fail(str(error), error.exit_code)
     except _CommandLineError as error:
-        return _fail(error.format_message(), 2)  # type: ignore[attr-defined]
+        old = f"{' '.join(sys.argv[1:2])} {getattr(error, 'option_name', '')}"
+        said = f"`fedprice {old}` is now: fedprice {MOVED[old]}" if old in MOVED else ""
+        return _fail(said or error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped.", STOPPED)
     except OSError as error:
