@@ -162,6 +162,7 @@ def test_dragging_the_handle_of_the_frontier_moves_the_budget(page: Page, exampl
 def test_fees_that_nobody_would_pay_are_named(page: Page, example: Serving) -> None:
     page.goto(f"{example.url}?budget=-100")
     expect(page.get_by_text("Warning: client 7 and 2 more would have to pay more")).to_be_visible()
+    expect(page.get_by_text("Copy the command to add options.")).to_be_visible()
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
     expect(page.get_by_text("Warning:")).to_have_count(0)

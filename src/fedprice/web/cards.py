@@ -35,7 +35,10 @@ class OutcomeCards:
         """Show an outcome, or none."""
         cards = self._cards
         warnings = [] if outcome is None else price_warnings(outcome)
-        self._warning.set_text(" ".join(f"Warning: {line}" for line in warnings))
+        options = (
+            " Copy the command to add options." if any("--" in line for line in warnings) else ""
+        )
+        self._warning.set_text(" ".join(f"Warning: {line}" for line in warnings) + options)
         self._warning.set_visibility(bool(warnings))
         if outcome is None:
             for card in cards.values():
