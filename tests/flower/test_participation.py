@@ -296,6 +296,22 @@ def test_late_updates_count_in_the_round_in_which_they_come(
     assert np.abs(np.mean(models[-200:], axis=0) - target(SAMPLES)).max() < 0.5
 
 
+def test_evaluation_does_not_wait_for_slow_clients_either() -> None:
+    grid, strategy = slow({3: 10**9}), Participation(enough=3, seed=0, limits=QUICK)
+    result = strategy.start(grid, initial(), num_rounds=3)
+    assert strategy.delivered == {"1000": 3, "1001": 3, "1002": 3, "1003": 0}
+    assert result.evaluate_metrics_clientapp[3]["who"] == pytest.approx(8 / 6)
+
+
+def test_where_all_clients_are_busy_a_round_waits_for_one() -> None:
+    grid = slow({0: 5, 1: 5, 2: 9, 3: 9})
+    strategy = Participation(
+        seed=0, limits=Limits(wait=0.2, round_timeout=0.05), evaluate_clients=False
+    )
+    strategy.start(grid, initial(), num_rounds=6)
+    assert sum(strategy.delivered.values()) >= 2
+
+
 def test_a_round_does_not_wait_for_a_node_that_went_away_and_meets_new_ones() -> None:
     grid = slow({})
     grid.gone = {3}

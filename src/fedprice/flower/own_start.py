@@ -130,7 +130,7 @@ class _Beneath:
             self.push_messages(sent)
         if kinds == {"train"} or not sent:
             return list(self._driver.sent(self._grid, sent))
-        return self._driver.exchange.replies(self._grid, sent)
+        return list(self._driver.replies(self._grid, sent))
 
     def push_messages(self, messages: Iterable[Message]) -> None:
         """Refuse messages that coins did not decide on."""

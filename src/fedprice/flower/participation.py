@@ -9,6 +9,7 @@ the same round, with prices, answers and a ledger.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections import Counter
@@ -96,8 +97,9 @@ class Participation(Strategy):
     coins
         "spaced", "independent", "blocks" or "shared" (`fedprice.rounds.coins`).
     enough
-        How many updates end a round; by default it waits for all that were called, or for
-        `limits.round_timeout`. An update that comes later is used in the round in which it comes.
+        How many updates end a round, and evaluations what follows it; by default it waits for all
+        that were called, or for `limits.round_timeout`. An update that comes later is used in the
+        round in which it comes.
     clients, quorum
         How many clients to wait for before the first round, None for all that `levels` names, or
         all nodes that are online; and how many suffice after `limits.wait` seconds, by default all.
@@ -131,6 +133,7 @@ class Participation(Strategy):
     """
 
     started: ClassVar[Counter[str]] = Counter()  # how many were started in this process
+    enough: int | None = None
     _evaluates = True  # whether clients do by default, as in FedAvg
 
     def __new__(cls, *args: Any, **settings: Any) -> Self:
@@ -326,7 +329,7 @@ class Participation(Strategy):
             result.train_metrics_clientapp[server_round] = metrics
             self.round_over(grid, metrics, server_round == num_rounds)
             sent = self.configure_evaluate(server_round, arrays, evaluate_config, grid)
-            found = self.aggregate_evaluate(server_round, self.exchange.replies(grid, sent))
+            found = self.aggregate_evaluate(server_round, self.replies(grid, sent))
             if found:
                 result.evaluate_metrics_clientapp[server_round] = found
         self._settle(grid)
@@ -499,24 +502,31 @@ class Participation(Strategy):
 
     def sent(self, grid: Grid, messages: list[Message]) -> Iterable[Message]:
         """Send calls; return the replies that come in time, and those to earlier calls."""
-        came, until = 0, time.monotonic() + self.exchange.timeout
-
-        def enough() -> bool:
-            return came >= wanted
-
-        wanted = self.enough or len(self._rounds().ids) + 1
+        until, came = time.monotonic() + self.exchange.timeout, False
+        late = [message.metadata.message_id for message, *_ in self._late.values()]
         while True:
-            late = [message.metadata.message_id for message, *_ in self._late.values()]
-            for reply in self.exchange.stream(
-                grid, messages, late=late, enough=enough if self.enough else None
-            ):
-                came += not reply.has_error()
+            for reply in self.replies(grid, messages, late):
+                came = True
                 yield reply
             # Where all that drew heads are still at an earlier call, the round waits for one.
-            idle = not messages and late and self._under_way().heads.size
+            idle = late and not messages and self._under_way().heads.size
             if came or not idle or time.monotonic() > until:
                 return
             time.sleep(0.1)
+
+    def replies(
+        self, grid: Grid, messages: list[Message], late: Sequence[str] = ()
+    ) -> Iterable[Message]:
+        """Send messages; yield the replies until enough have come, or time is up."""
+        came, wanted = 0, self.enough
+
+        def enough() -> bool:
+            return came >= (wanted or math.inf)
+
+        stream = self.exchange.stream(grid, messages, late=late, enough=enough if wanted else None)
+        for reply in stream:
+            came += not reply.has_error()
+            yield reply
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -565,7 +575,8 @@ class Participation(Strategy):
     def _asked(self) -> list[tuple[str, Message]]:
         """Return the calls that may be answered in this round."""
         late = [(own, message) for own, (message, *_) in self._late.items()]
-        return sorted(late + self._called, key=lambda call: self._rounds().ids.index(call[0]))
+        numbers = {client: n for n, client in enumerate(self._rounds().ids)}
+        return sorted(late + self._called, key=lambda call: numbers[call[0]])
 
     def _weighed(self, replies: Iterable[Message]) -> Iterable[Message]:
         """Take down how many examples clients have, before their updates are weighted."""
