@@ -173,8 +173,8 @@ WHERE = "for client '1' in round 1"
             {"samples": ["ten"]},
             "`samples` must be a list with one number per client; got list ['ten'].",
         ),
-        ({"ids": ["a", "b", "a"]}, "`ids` must be distinct names, none of them empty."),
-        ({"ids": ["a", "b", ""]}, "`ids` must be distinct names, none of them empty."),
+        ({"ids": ["a", "b", "a"]}, "`ids` must be distinct; got 'a' more than once."),
+        ({"ids": ["a", "b", ""]}, "`ids` must not be empty; name 3 is."),
         ({"ids": ["a", "b"]}, "`ids` must name each of the 3 clients; got 2 names."),
         (
             {"initial": np.zeros(3)},

@@ -143,21 +143,24 @@ def post_tariffs(
     if not bought.any():
         raise InputError("no client has any impact, so there is nothing to buy.")
     if not bought.all():
-        return with_unbought(
-            bought,
-            level_max,
-            post_tariffs(
-                impact[bought],
-                types,
-                group_of[bought],
-                cost_exponent,
-                level_max[bought],
-                budget,
-                blocks,
-            ),
-        )
+        some = impact[bought], types, group_of[bought], cost_exponent, level_max[bought]
+        return with_unbought(bought, level_max, post_tariffs(*some, budget, blocks))
     rows = rows_of(impact, types, group_of, level_max)
-    tau = cost_exponent
+    fee, tariffs, reciprocal = _searched(rows, len(impact), cost_exponent, budget, blocks)
+    tariffs = with_tail(tariffs, np.full(len(tariffs), fee), rows.cost.max(axis=1), cost_exponent)
+    if np.isfinite(reciprocal):
+        # With a finite number of types the spend jumps at some multipliers: use what is left.
+        tariffs = _raised(
+            tariffs, lambda more: rows.total(rows.expected(more, cost_exponent)[1]), budget
+        )
+    moments = rows.moments(tariffs, impact, cost_exponent)
+    return FoundTariffs(tariffs.of(rows.row_of), moments, 1 / reciprocal)
+
+
+def _searched(
+    rows: Rows, count: int, tau: float, budget: float, blocks: int | None
+) -> tuple[float, Tariffs, float]:
+    """Return the fee of each client's tail, the tariffs of the rows, and 1/μ (inf if slack)."""
 
     def spend(tariffs: Tariffs) -> float:
         return rows.total(rows.expected(tariffs, tau)[1])
@@ -166,8 +169,8 @@ def post_tariffs(
     # of every type's true best choice.
     rough = _choice(rows, *_everything(rows, tau, *ROUGH), blocks or 8, tau)
     most = float(rows.clients @ rough(np.inf)[1])
-    fee = tail_fee(min(budget, most), len(impact))
-    fees = fee * len(impact)
+    fee = tail_fee(min(budget, most), count)
+    fees = fee * count
     guess = budget / float(rows.clients @ rows.impact)
 
     def total(choice: Choice, t: float) -> float:
@@ -192,15 +195,7 @@ def post_tariffs(
                 tariffs, reciprocal = better, lower
                 break
             lower *= 0.999 * (budget / cost) ** 2**attempt
-    tariffs = with_tail(tariffs, np.full(len(tariffs), fee), rows.cost.max(axis=1), tau)
-    if np.isfinite(reciprocal):
-        # With a finite number of types the spend jumps at some multipliers: use what is left.
-        tariffs = _raised(tariffs, spend, budget)
-    return FoundTariffs(
-        tariffs.of(rows.row_of),
-        rows.moments(tariffs, impact, tau),
-        1 / reciprocal,
-    )
+    return fee, tariffs, reciprocal
 
 
 def with_unbought(bought: BoolArray, level_max: FloatArray, post: FoundTariffs) -> FoundTariffs:

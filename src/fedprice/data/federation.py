@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["Federation"]
+__all__ = ["Federation", "check_names", "numbered"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,9 +65,9 @@ class Federation:
 
     def __post_init__(self) -> None:
         sizes = np.diff(self.offsets)
-        ids = self.ids or _numbered(sizes.size)
+        ids = self.ids or numbered(sizes.size)
         object.__setattr__(self, "ids", ids)
-        _check_ids(self.name, ids, sizes.size)
+        check_names(ids, sizes.size, f" of {self.name}")
         if self.offsets.size and (self.offsets[0], self.offsets[-1]) != (0, len(self.labels)):
             raise InputError(
                 f"`offsets` of {self.name} must run from 0 to {len(self.labels)}, the number of "
@@ -118,8 +118,8 @@ class Federation:
         """
         if not clients:
             raise InputError(f"{name} needs at least one client.")
-        names = _numbered(len(clients)) if ids is None else tuple(map(str, ids))
-        _check_ids(name, names, len(clients))
+        names = numbered(len(clients)) if ids is None else tuple(map(str, ids))
+        check_names(names, len(clients), f" of {name}")
         parts = [
             _arrays(f"client {who!r} of {name}", x, y)
             for who, (x, y) in zip(names, clients, strict=True)
@@ -196,25 +196,27 @@ class Federation:
         ):
             digest.update(f"\0{array.dtype.str}{array.shape}".encode())
             digest.update(np.ascontiguousarray(array).data)
-        if self.ids != _numbered(self.num_clients):
+        if self.ids != numbered(self.num_clients):
             digest.update(f"\0{json.dumps(self.ids)}".encode())
         return digest.hexdigest()
 
 
-def _numbered(num_clients: int) -> tuple[str, ...]:
+def numbered(num_clients: int) -> tuple[str, ...]:
+    """Return the names that clients have if nobody named them: the numbers from "1" on."""
     return tuple(map(str, range(1, num_clients + 1)))
 
 
-def _check_ids(name: str, ids: tuple[str, ...], num_clients: int) -> None:
-    if len(ids) != num_clients:
+def check_names(names: tuple[str, ...], num_clients: int, of: str = "") -> None:
+    """Refuse names that are not one for each client, distinct and not empty."""
+    if len(names) != num_clients:
         raise InputError(
-            f"`ids` must name each of the {num_clients} clients of {name}; got {len(ids)} names."
+            f"`ids` must name each of the {num_clients} clients{of}; got {len(names)} names."
         )
-    if "" in ids:
-        raise InputError(f"`ids` of {name} must not be empty; name {ids.index('') + 1} is.")
-    if len(set(ids)) < len(ids):
-        twice = Counter(ids).most_common(1)[0][0]
-        raise InputError(f"`ids` of {name} must be distinct; got {twice!r} more than once.")
+    if "" in names:
+        raise InputError(f"`ids`{of} must not be empty; name {names.index('') + 1} is.")
+    if len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise InputError(f"`ids`{of} must be distinct; got {twice!r} more than once.")
 
 
 def _arrays(

@@ -73,7 +73,7 @@ def bias_table(results: Sequence[SetupResult]) -> Table:
 def above_optimum(result: SetupResult, name: str) -> Estimate:
     """Return the mean final loss above F*."""
     least = result.study.least
-    return result.estimate([name], lambda own: own.mean(axis=-1) - least)
+    return result.estimate([name], lambda losses: losses.mean(axis=-1) - least)
 
 
 def memory_table(results: Sequence[SetupResult]) -> Table:
@@ -165,14 +165,14 @@ def random_prices_table(results: Sequence[SetupResult]) -> Table:
         game, rng = study.game(), np.random.default_rng(0)
         directions = rng.exponential(size=(study.settings.random_prices, len(game.clients)))
         losses = losses_along(game, directions)
-        own = study.outcomes["equilibrium"].expected_loss
+        equilibrium = study.outcomes["equilibrium"].expected_loss
         rows.append(
             {
                 "setup": result.title,
-                "equilibrium": own,
+                "equilibrium": equilibrium,
                 "best random": float(losses.min()),
                 "median random": float(np.median(losses)),
-                "equilibrium / best random": own / float(losses.min()),
+                "equilibrium / best random": equilibrium / float(losses.min()),
             }
         )
     return Table(

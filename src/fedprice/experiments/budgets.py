@@ -102,10 +102,10 @@ def budget_claims(result: Result, within: float) -> list[Claim]:
     return claims
 
 
-def _above(own: FloatArray, everybody: FloatArray) -> Any:
+def _above(bought: FloatArray, everybody: FloatArray) -> Any:
     """Return by how many percent losses exceed everybody's, on average over the last axis."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        return 100 * ((own - everybody) / np.abs(everybody)).mean(axis=-1)
+        return 100 * ((bought - everybody) / np.abs(everybody)).mean(axis=-1)
 
 
 def budget_report(result: Result, within: float, in_force: dict[str, Any]) -> Report:

@@ -64,7 +64,7 @@ def _counted(claims: Sequence[Claim]) -> str:
 def _found(claims: Sequence[Claim], results: Sequence[Result]) -> str:
     """Return how many claims hold and which, in sentences."""
     sentences = (_named(claims, verdict, len(results)) for verdict in Verdict)
-    return " ".join([_counted(claims), *(one for one in sentences if one)])
+    return " ".join([_counted(claims), *(sentence for sentence in sentences if sentence)])
 
 
 def _named(claims: Sequence[Claim], verdict: Verdict, every: int) -> str:
@@ -72,17 +72,17 @@ def _named(claims: Sequence[Claim], verdict: Verdict, every: int) -> str:
 
     Claims that differ in what something is compared with, after "than", are named together.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    subjects: dict[str, dict[str, list[str]]] = {}
     for claim in claims:
         if claim.verdict is verdict:
             what, than, other = claim.text.partition(":")[0].partition(" than ")
-            others = found.setdefault(what[0].lower() + what[1:] + than, {})
+            others = subjects.setdefault(what[0].lower() + what[1:] + than, {})
             others.setdefault(other, []).append(claim.setup)
-    if not found:
+    if not subjects:
         return ""
     named = [
         what + ", ".join(other + _where(setups, every) for other, setups in others.items())
-        for what, others in found.items()
+        for what, others in subjects.items()
     ]
     opening = {
         Verdict.HOLDS: "What holds",

@@ -38,12 +38,12 @@ def looks(first: int, most: int, others: Iterable[int] = ()) -> tuple[int, ...]:
     >>> looks(20, 200), looks(20, 200, [5]), looks(5, 5)
     ((20, 40, 80, 160, 200), (5, 20, 40, 80, 160, 200), (5,))
     """
-    found = {first, most, *others}
+    counts = {first, most, *others}
     count = 2 * first
     while count < most:
-        found.add(count)
+        counts.add(count)
         count *= 2
-    return tuple(sorted(found))
+    return tuple(sorted(counts))
 
 
 def error_of_a_look(first: int, most: int, others: Iterable[int] = ()) -> float:

@@ -268,11 +268,11 @@ def shortest_time(
     rounds
         Of a run.
     """
-    found = []
+    times = []
     for level in levels:
         mean, variance = length_of_a_round(seconds, idle, level)
-        found.append(rounds * mean - 5 * (rounds * variance) ** 0.5)
-    return float(min(found))
+        times.append(rounds * mean - 5 * (rounds * variance) ** 0.5)
+    return float(min(times))
 
 
 def rounds_that_last(seconds: FloatArray, idle: float, level: FloatArray, time: float) -> int:
@@ -402,7 +402,7 @@ def race_between(
 
 
 def time_ratio(
-    own: FloatArray, other: FloatArray, at: float, end: float, *, falling: bool
+    curves: FloatArray, other: FloatArray, at: float, end: float, *, falling: bool
 ) -> float:
     """Return the time one scheme needs to get where another is at a given time, over that time.
 
@@ -423,10 +423,10 @@ def time_ratio(
         Whether the lower one is ahead (a loss) or the higher one (an accuracy).
     """
     sign = 1.0 if falling else -1.0
-    times = np.linspace(0, end, own.size)
+    times = np.linspace(0, end, curves.size)
     before = (times > 0) & (times < at)
-    own_at, other_at = value_at(own, at / end), value_at(other, at / end)
-    earlier, later = own[before] - other_at, (own_at - other[before])[::-1]
+    own_at, other_at = value_at(curves, at / end), value_at(other, at / end)
+    earlier, later = curves[before] - other_at, (own_at - other[before])[::-1]
     ratios = np.concatenate([times[before] / at, [1.0], (at / times[before])[::-1]])
     return _first(ratios, sign * np.concatenate([earlier, [own_at - other_at], later]))
 

@@ -152,8 +152,8 @@ def study(
     store.clean()
     rng = np.random.default_rng(0)
     costs, values = (
-        _drawn(what, given, task.num_clients, rng)
-        for what, given in (("cost", cost), ("value", value))
+        _drawn(what, column, task.num_clients, rng)
+        for what, column in (("cost", cost), ("value", value))
     )
     measured, seconds = (calibration, 0.0) if calibration else calibrated(source, store, report)
     if game is None:
@@ -183,10 +183,10 @@ def shared_cells() -> Path:
     return Path(require("pooch", "learn").os_cache("fedprice")) / "cells"
 
 
-def _drawn(what: str, given: npt.ArrayLike, count: int, rng: np.random.Generator) -> FloatArray:
+def _drawn(what: str, column: npt.ArrayLike, count: int, rng: np.random.Generator) -> FloatArray:
     """Return one number per client; a single number is the mean of a draw."""
     draw = rng.exponential(size=count)
-    numbers = np.asarray(given, np.float64)
+    numbers = np.asarray(column, np.float64)
     if numbers.ndim == 0:
         return numbers * draw
     if numbers.shape != (count,):

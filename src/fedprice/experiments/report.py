@@ -85,8 +85,8 @@ class Report:
         return table if printed else table.without("setup", "paper").renamed(ours="found")
 
     def __repr__(self) -> str:
-        found = textwrap.fill(self.paragraphs[1], 80)
-        return f"{self.title}\n\n{self.all_tables[0]}\n\n{found}\n\n{self.in_force}"
+        text = textwrap.fill(self.paragraphs[1], 80)
+        return f"{self.title}\n\n{self.all_tables[0]}\n\n{text}\n\n{self.in_force}"
 
     def to_frame(self) -> pl.DataFrame:
         """Return the first table as a polars table."""
@@ -115,7 +115,7 @@ class Report:
         count = [claim.verdict for claim in self.claims].count
         page = environment.from_string(source.read_text(encoding="utf-8")).render(
             report=self,
-            counts=[(one.value, n) for one in Verdict if (n := count(one))],
+            counts=[(verdict.value, n) for verdict in Verdict if (n := count(verdict))],
             verdicts=self.verdicts,
             differences=[
                 claim.difference

@@ -142,8 +142,8 @@ def _load(
     studies = []
     for name in settings.setups:
         # Setups that do not use `data` refuse it, so they get it only if none of them uses it.
-        own = data if name in takers or not takers else None
-        studies.append(begin(settings, name, own, store, report))
+        folder = data if name in takers or not takers else None
+        studies.append(begin(settings, name, folder, store, report))
     return Work(studies, store, SetupResult, claims_of)
 
 

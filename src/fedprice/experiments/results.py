@@ -150,8 +150,8 @@ def spread(values: FloatArray) -> Any:
     seed would dominate.
     """
     middle = np.median(values, axis=-1, keepdims=True)
-    found = np.abs(values - middle).mean(axis=-1)
-    return np.where(found > RESOLUTION * np.abs(middle[..., 0]), found, 0.0)
+    away = np.abs(values - middle).mean(axis=-1)
+    return np.where(away > RESOLUTION * np.abs(middle[..., 0]), away, 0.0)
 
 
 def title_of(name: str) -> str:

@@ -125,18 +125,18 @@ class Settings(StudySettings):
     def read(cls, path: Path) -> Self:
         """Read settings as `to_toml` writes them."""
         try:
-            given = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}.") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} is not TOML: {error}.") from error
         known = [field.name for field in fields(cls)]
-        for name in given:
+        for name in content:
             if name not in known:
                 raise InputError(f"{path}: there is no setting {name!r}. {nearest(name, known)}")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
-            for name, value in given.items()
+            for name, value in content.items()
         }
         return cls(**values)
 

@@ -39,8 +39,8 @@ def claims_of(result: SetupResult) -> list[Claim]:
     claims += _sweep_claims(result) + _bias_claims(result)
     if result.study.compares_bound:
         text = "The bound orders levels as training does: rank correlation"
-        found = replace(rank_correlation(result), limit=0.0)
-        claims.append(Claim(result.title, text, "–", found, 0.0, below=False))
+        correlation = replace(rank_correlation(result), limit=0.0)
+        claims.append(Claim(result.title, text, "–", correlation, 0.0, below=False))
     return claims
 
 

@@ -159,30 +159,34 @@ class SetupStudy(Study):
     @cached_property
     def plans(self) -> dict[str, Plan]:
         """What the setup trains, by name."""
-        settings, found = self.settings, self.scheme_plans()
+        settings, scheme_plans = self.settings, self.scheme_plans()
         if self.only_times:
-            return {n: p._replace(rounds=self._rounds_needed(n, p)) for n, p in found.items()}
+            return {
+                n: p._replace(rounds=self._rounds_needed(n, p)) for n, p in scheme_plans.items()
+            }
         short = min(settings.rounds, round(settings.rounds * SPARE * SWEEP_TIME / self.setup.time))
-        usual = found["equilibrium"]
+        usual = scheme_plans["equilibrium"]
         few = usual._replace(seeds=settings.bias_seeds)
         best = self.outcomes["equilibrium"].levels
         for scheme, name in MEMORY_RUNS.items():
             levels = self.outcomes[scheme].levels
-            found[name] = few._replace(levels=levels, aggregator="memory")
-        found["fedavg"] = few._replace(levels=best, aggregator="fedavg")
+            scheme_plans[name] = few._replace(levels=levels, aggregator="memory")
+        scheme_plans["fedavg"] = few._replace(levels=best, aggregator="fedavg")
         fixed = solve(self.game(), "subset")
         aggregator = fixed.aggregator or usual.aggregator
-        found[fixed.scheme] = few._replace(levels=fixed.levels, aggregator=aggregator)
-        found["full"] = few._replace(levels=np.ones_like(best))
+        scheme_plans[fixed.scheme] = few._replace(levels=fixed.levels, aggregator=aggregator)
+        scheme_plans["full"] = few._replace(levels=np.ones_like(best))
         what, _ = SWEEPS[self.name]
         for value, outcome in self.sweep.items():
             if value != getattr(self.setup, what):
-                found[f"{what}={value:g}"] = usual._replace(levels=outcome.levels, rounds=short)
+                scheme_plans[f"{what}={value:g}"] = usual._replace(
+                    levels=outcome.levels, rounds=short
+                )
         if self.compares_bound:
             rounds = min(settings.rounds, settings.level_rounds)
             for i, levels in enumerate(self.level_vectors):
-                found[f"levels={i}"] = Plan(levels, rounds, rounds, 2, usual.aggregator)
-        return found
+                scheme_plans[f"levels={i}"] = Plan(levels, rounds, rounds, 2, usual.aggregator)
+        return scheme_plans
 
     def _rounds_needed(self, name: str, plan: Plan) -> int:
         """Return after how many rounds a scheme's times to the targets are known.

@@ -67,17 +67,17 @@ def early_table(results: Sequence[SetupResult]) -> Table:
     for result in results:
         for what in ("loss", "accuracy"):
             for share in EARLY:
-                found = result.timed(what, share)
+                timed = result.timed(what, share)
                 rows += [
                     {
                         "setup": result.title,
                         "target": f"{what} at {share:.0%} of the time",
-                        "value": found.target,
+                        "value": timed.target,
                         "scheme": title_of(name),
                         "equilibrium / scheme": ratio,
-                        "seeds": found.seeds[name],
+                        "seeds": timed.seeds[name],
                     }
-                    for name, ratio in found.ratios.items()
+                    for name, ratio in timed.ratios.items()
                 ]
     return Table(
         "table-early",
@@ -91,8 +91,8 @@ def early_table(results: Sequence[SetupResult]) -> Table:
 
 def alpha_for_payers(study: SetupStudy, draws: int, wanted: int = 3) -> str:
     """Return in words at which α, to 10 %, the median draw with v̄ = 4,000 has that many payers."""
-    own = study.calibration.alpha
-    low, high = own / 1e4, own * 1e4
+    measured = study.calibration.alpha
+    low, high = measured / 1e4, measured * 1e4
     if np.median(study.payer_counts(4_000, high, draws)) < wanted:
         return (
             f"No α up to 10,000 times that makes the paper's {wanted} payers at 4,000 the median."
@@ -104,8 +104,8 @@ def alpha_for_payers(study: SetupStudy, draws: int, wanted: int = 3) -> str:
         else:
             low = middle
     return (
-        f"The paper's {wanted} payers at 4,000 are the median at α ≈ {high:.2g}, {high / own:.2g} "
-        f"times the calibrated one (over {draws} draws)."
+        f"The paper's {wanted} payers at 4,000 are the median at α ≈ {high:.2g}, "
+        f"{high / measured:.2g} times the calibrated one (over {draws} draws)."
     )
 
 

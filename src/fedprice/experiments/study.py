@@ -101,12 +101,12 @@ class Study:
 
     def outcomes_of(self, game: Game) -> dict[str, Outcome]:
         """Return the outcome of each scheme for a game."""
-        found = {}
+        outcomes = {}
         for scheme in find_schemes(self.scheme_names, taken=self.taken):
-            outcome = found[scheme.name] = scheme(game)
+            outcome = outcomes[scheme.name] = scheme(game)
             if outcome.status is Status.INFEASIBLE:
                 raise InputError(f"{self.name}: {infeasible_line(outcome)}")
-        return found
+        return outcomes
 
     @property
     def subject(self) -> str:
@@ -216,8 +216,8 @@ def calibrated(
             raise InputError(f"{store.folder} lacks the calibration of {source.name}.")
         report(f"calibrating {source.name}")
         start = time.perf_counter()
-        found = calibrate(source.task, **settings)
+        calibration = calibrate(source.task, **settings)
         seconds = np.array(time.perf_counter() - start)
-        stored = {"calibration": np.array(found.to_json()), "seconds": seconds}
+        stored = {"calibration": np.array(calibration.to_json()), "seconds": seconds}
         store.save(f"{source.name} calibration", fingerprint, stored)
     return Calibration.from_json(str(stored["calibration"])), float(stored["seconds"])

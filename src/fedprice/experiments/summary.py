@@ -26,12 +26,12 @@ def _compared(claims: Sequence[Claim]) -> dict[str, str]:
 
     Such as "ahead", or "ahead in loss and time, inconclusive in accuracy".
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    compared: dict[str, dict[str, list[str]]] = {}
     for claim in claims:
         if claim.about:
             words = WORDS.get(claim.verdict, claim.verdict.value)
-            found.setdefault(claim.runs[-1], {}).setdefault(words, []).append(claim.about)
-    return {other: _in_words(words) for other, words in found.items()}
+            compared.setdefault(claim.runs[-1], {}).setdefault(words, []).append(claim.about)
+    return {other: _in_words(words) for other, words in compared.items()}
 
 
 def _in_words(abouts: dict[str, list[str]]) -> str:

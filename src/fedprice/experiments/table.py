@@ -170,7 +170,7 @@ class Table:
 
     def _best(self) -> set[tuple[int, str]]:
         """Return where the best numbers are: row and column."""
-        found = set()
+        best = set()
         for name, which in self.best.items():
             groups: dict[Any, list[tuple[float, int]]] = {}
             for at, row in enumerate(self.rows):
@@ -178,8 +178,8 @@ class Table:
                 if not isinstance(value, str) and not math.isnan(value):
                     signed = value if which == "least" else -value
                     groups.setdefault(row.get("setup"), []).append((signed, at))
-            found |= {(min(group)[1], name) for group in groups.values()}
-        return found
+            best |= {(min(group)[1], name) for group in groups.values()}
+        return best
 
 
 def shown(value: Any) -> str:

@@ -43,21 +43,21 @@ def times_table(results: Sequence[Result], what: str, key: str, title: str, note
     rows: list[dict[str, Any]] = []
     for result in results:
         printed, subject = result.study.printed(what), result.study.subject
-        for kind, found in result.races(what).items():
-            for name, seconds in found.times.items():
+        for kind, race in result.races(what).items():
+            for name, seconds in race.times.items():
                 row: dict[str, Any] = {"setup": result.title}
                 plain = name.removesuffix("-published") if kind else name
                 if kind:
                     row["baselines"] = kind
-                row |= {f"target {what}": found.target, "scheme": plain}
+                row |= {f"target {what}": race.target, "scheme": plain}
                 row["time, s" if "time" in result.study.time_label else "rounds"] = seconds
                 if printed:
                     row["paper, s"] = printed.get(plain, np.nan)
-                row[f"{subject} / scheme"] = found.ratios.get(name, 1.0)
+                row[f"{subject} / scheme"] = race.ratios.get(name, 1.0)
                 if printed:
                     row["paper's ratio"] = printed[subject] / printed.get(plain, np.nan)
-                row[f"{what} minus scheme's then"] = found.gaps.get(name, 0.0)
-                rows.append(row | {"seeds": found.seeds[name]})
+                row[f"{what} minus scheme's then"] = race.gaps.get(name, 0.0)
+                rows.append(row | {"seeds": race.seeds[name]})
     return Table(key, title, rows, note, basis(results[0].study.settings))
 
 
@@ -69,8 +69,8 @@ def utility_gain(result: Result, other: str) -> Estimate:
     more = float((ours.profits - theirs.profits).sum())
     worth = float(ours.game.clients.value.sum())
 
-    def gain(own: FloatArray, others: FloatArray) -> Any:
-        return more + worth * (others.mean(axis=-1) - own.mean(axis=-1))
+    def gain(ours: FloatArray, others: FloatArray) -> Any:
+        return more + worth * (others.mean(axis=-1) - ours.mean(axis=-1))
 
     scale = _money(ours) + _money(theirs) + worth * float(np.abs(result.last(subject)).max())
     return result.estimate([subject, other], gain).resolved(0.0, scale)
@@ -116,7 +116,9 @@ def utility_table(
 
 def _gain_by_the_bound(ours: Outcome, theirs: Outcome) -> float:
     gain = float(ours.utilities.sum()) - float(theirs.utilities.sum())
-    scale = sum(_money(one) + float(np.abs(one.utilities).sum()) for one in (ours, theirs))
+    scale = sum(
+        _money(outcome) + float(np.abs(outcome.utilities).sum()) for outcome in (ours, theirs)
+    )
     return Estimate(gain, gain, gain).resolved(0.0, scale).value
 
 

@@ -197,8 +197,8 @@ def own_claims(result: Result) -> list[Claim]:
     return claims
 
 
-def ratio_of_spreads(own: FloatArray, others: FloatArray) -> Any:
+def ratio_of_spreads(ours: FloatArray, others: FloatArray) -> Any:
     """Return the ratio of the spreads over seeds, the last axis; 1 where there are none."""
-    mine, theirs = spread(own), spread(others)
+    mine, theirs = spread(ours), spread(others)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where((mine == 0) & (theirs == 0), 1.0, mine / theirs)

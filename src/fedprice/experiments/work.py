@@ -76,7 +76,7 @@ class Work(Generic[StudyT, ResultT]):
         for study, runs in more.items():
             self.seeds[study] = self.seeds.get(study, {}) | runs
             for count in sorted(set(runs.values())):
-                names = ", ".join(name for name, own in runs.items() if own == count)
+                names = ", ".join(name for name, wanted in runs.items() if wanted == count)
                 report(f"{study}: some verdicts are inconclusive; raising {names} to {count} seeds")
         return any(more.values())
 

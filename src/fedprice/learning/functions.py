@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice.data.federation import check_names, numbered
 from fedprice.errors import FedpriceError, InputError
 from fedprice.learning.layout import Layout, buffers_among
 from fedprice.learning.task import Task, Updates
@@ -233,10 +234,7 @@ def sample_counts(given: npt.ArrayLike) -> IntArray:
 def client_names(given: Sequence[str] | None, count: int) -> tuple[str, ...]:
     """Return the clients' names, by default the numbers from "1" on."""
     if given is None:
-        return tuple(str(n + 1) for n in range(count))
+        return numbered(count)
     names = tuple(str(name) for name in given)
-    if len(names) != count:
-        raise InputError(f"`ids` must name each of the {count} clients; got {len(names)} names.")
-    if len(set(names)) != count or "" in names:
-        raise InputError("`ids` must be distinct names, none of them empty.")
+    check_names(names, count)
     return names
