@@ -524,7 +524,7 @@ def test_without_a_margin_nothing_is_paid_above_costs(run: Run) -> None:
         ),
         (("--what-if", "Elba cost=5"), "there is no client 'Elba'. Did you mean 'Elbe'?"),
         (("--what-if", "Elbe value=5"), "with a value above 0, prices depend on the bound's α"),
-        (("--study", "."), "has no study of budgets with an accuracy"),
+        (("--study", "."), "has no study of budgets"),
     ],
 )
 def test_options_that_do_not_go_together(

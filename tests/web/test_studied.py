@@ -75,6 +75,12 @@ def test_the_accuracy_that_budgets_bought(tmp_path: Path) -> None:
         "300; 0.95 if everybody joins."
     )
     assert accuracy_bought(table, "uniform", 200) == ""
+    file.write_text("scheme,budget,loss\nequilibrium,100,0.4\nfull,NaN,0.3\n", encoding="utf-8")
+    table = studied_budgets(tmp_path)
+    assert table is not None
+    assert accuracy_bought(table, "equilibrium", 200) == (
+        "Loss in the study: 0.4 with a budget of 100; 0.3 if everybody joins."
+    )
     file.write_text("scheme,budget,accuracy\nequilibrium,much,0.8\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"table-budgets\.csv: "):
         studied_budgets(tmp_path)

@@ -199,7 +199,7 @@ def price(
     studied = None if study is None else studied_budgets(study)
     if study is not None and studied is None:
         raise InputError(
-            f"{study} has no study of budgets with an accuracy. Write one with: fedprice study "
+            f"{study} has no study of budgets. Write one with: fedprice study "
             "WHAT --budgets 5,10,20 --out DIR"
         )
     most_rows = _most_rows(rows, format_)

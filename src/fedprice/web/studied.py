@@ -20,8 +20,7 @@ __all__ = ["accuracy_bought", "report_of", "studied_budgets"]
 
 REPORT = "report.html"
 BUDGETS = "table-budgets.csv"
-COLUMNS = ("scheme", "budget", "accuracy")
-ENDS = ("accuracy low", "accuracy high")
+METRICS = ("accuracy", "loss")  # the second for tasks without the first
 
 
 def report_of(folder: Path) -> Path:
@@ -43,9 +42,11 @@ def studied_budgets(folder: Path | None) -> pl.DataFrame | None:
     path = _inside(folder, folder / "tables" / BUDGETS)
     try:
         table = table_of(path.read_bytes(), str(path))
-        if not {*COLUMNS} <= {*table.columns}:
+        metric = _metric(table)
+        if metric is None or not {"scheme", "budget"} <= {*table.columns}:
             return None
-        names = ["budget", "accuracy", *(name for name in ENDS if name in table.columns)]
+        wanted = ("budget", metric, f"{metric} low", f"{metric} high")
+        names = [name for name in wanted if name in table.columns]
         numbers = [pl.col(name).cast(pl.Float64).fill_nan(None) for name in names]
         return table.select("scheme", *numbers)
     except OSError as error:
@@ -55,19 +56,26 @@ def studied_budgets(folder: Path | None) -> pl.DataFrame | None:
 
 
 def accuracy_bought(table: pl.DataFrame, scheme: str, budget: float) -> str:
-    """Return in words the accuracy at the studied budgets next to one, and if everybody joins."""
-    rows = table.to_dicts()
-    known = {row["budget"]: _accuracy(row) for row in rows
+    """Return in words the accuracy at the studied budgets next to one, and if everybody joins.
+
+    For a task without accuracy, it is the loss.
+    """
+    rows, metric = table.to_dicts(), _metric(table) or METRICS[0]
+    known = {row["budget"]: _measured(row, metric) for row in rows
              if row["scheme"] == scheme and row["budget"] is not None}  # fmt: skip
     below = sorted(b for b in known if b <= budget)[-1:]
     above = sorted(b for b in known if b > budget)[:1]
     near = [f"{known[b]} with a budget of {b:,.12g}" for b in below + above]
-    near += [f"{_accuracy(row)} if everybody joins" for row in rows[-1:]]
-    return f"Accuracy in the study: {'; '.join(near)}." if known else ""
+    near += [f"{_measured(row, metric)} if everybody joins" for row in rows[-1:]]
+    return f"{metric.capitalize()} in the study: {'; '.join(near)}." if known else ""
 
 
-def _accuracy(row: dict[str, float | None]) -> str:
-    value, low, high = (row.get(name) for name in ("accuracy", *ENDS))
+def _metric(table: pl.DataFrame) -> str | None:
+    return next((name for name in METRICS if name in table.columns), None)
+
+
+def _measured(row: dict[str, float | None], metric: str) -> str:
+    value, low, high = (row.get(name) for name in (metric, f"{metric} low", f"{metric} high"))
     if value is None:
         return "–"
     return number_text(value) if low is None or high is None else interval_text(value, low, high)
