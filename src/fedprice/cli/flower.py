@@ -20,6 +20,7 @@ from fedprice.cli.console import FinishedError, StoppedError, stderr, stdout
 from fedprice.cli.extras import require_extras
 from fedprice.cli.ledger import report_periods
 from fedprice.cli.model import model
+from fedprice.cli.training import Track
 from fedprice.errors import FedpriceError, InputError
 
 if TYPE_CHECKING:
@@ -58,15 +59,20 @@ def _app(
     rounds: int | None,
     ledger: str | None,
     run: str | None,
+    track: str | None,
 ) -> FlowerApp:
     require_extras("flower", "learn")
     from fedprice.flower.app import FlowerApp
+    from fedprice.trackers import check_tracker
 
     app = FlowerApp.read(
         folder, run_config, clients=clients, rounds=rounds, ledger=ledger or "", run=run or ""
     )
     app.require_clients()
-    return app
+    if track is None:
+        return app
+    tool, place = check_tracker(track)
+    return replace(app, track=f"{tool}:{place.resolve()}")
 
 
 def _is_finished(app: FlowerApp) -> bool:
@@ -134,6 +140,7 @@ def simulate(
         ),
     ] = None,
     run: Run = None,
+    track: Track = None,
     ray: Annotated[
         bool, typer.Option("--ray", help="Use Flower's own simulation, with Ray's workers.")
     ] = False,
@@ -148,7 +155,7 @@ def simulate(
             "--timeout applies only to --ray; a run in this process can be stopped by Ctrl-C."
         )
     require_extras(*(("ray",) if ray else ()))
-    chosen = _app(app, run_config, clients, rounds, ledger, run)
+    chosen = _app(app, run_config, clients, rounds, ledger, run, track)
     finished = _is_finished(chosen)
     if ray:
         from fedprice.flower.ray_simulation import run_on_ray
@@ -202,6 +209,7 @@ def up(
         ),
     ] = None,
     run: Run = None,
+    track: Track = None,
     work: Annotated[
         Path | None,
         typer.Option(
@@ -218,7 +226,7 @@ def up(
     timeout: Timeout = 3600,
 ) -> None:
     """Start a SuperLink and SuperNodes on this machine, run the market, and shut all down again."""
-    chosen = _app(app, run_config, clients, rounds, ledger, run)
+    chosen = _app(app, run_config, clients, rounds, ledger, run, track)
     if keys is not None and "keys" not in chosen.config:
         raise InputError(
             f"--keys: the app in {app} has no setting `keys` that could name them. Add the line "

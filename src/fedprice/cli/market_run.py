@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome
     from fedprice.rounds import History
     from fedprice.tariff import Tariffs
+    from fedprice.trackers import OpenTracker
 
 __all__ = ["SCHEME", "chosen_in", "open_ledger", "posting_of", "promised", "run_market", "spend_of"]
 
@@ -122,6 +123,7 @@ def run_market(
     manner: Manner,
     delivery: float,
     tariffs: Tariffs | None,
+    tracker: OpenTracker | None = None,
 ) -> History:
     """Run a market, recorded in a ledger; resume an unfinished one."""
     from fedprice.market.simulation import simulate_market
@@ -141,6 +143,7 @@ def run_market(
                 clock=what.clock(),
                 progress=counted(tell, outcome.game.bound.rounds),
                 metrics=True,
+                tracker=tracker,
             )
     except KeyboardInterrupt as error:
         raise StoppedError(

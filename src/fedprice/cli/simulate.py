@@ -29,6 +29,7 @@ from fedprice.cli.training import (
     CoinsName,
     Manner,
     ServerStepName,
+    Track,
     WorkFolder,
     calibrated,
     kept_in,
@@ -56,12 +57,16 @@ from fedprice.game import Game
 from fedprice.pricing import find_schemes
 from fedprice.pricing.display import facts_table, number
 from fedprice.tables import json_text
+from fedprice.trackers import WithSpend, check_tracker, tracking
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.console import RenderableType
 
     from fedprice.calibration import Calibration
     from fedprice.pricing import Outcome
+    from fedprice.trackers import RoundRecord
 
 __all__ = ["simulate"]
 
@@ -131,6 +136,7 @@ def simulate(
     learning_rate: LearningRate = None,
     run_config: RunConfig = None,
     work: WorkFolder = None,
+    track: Track = None,
     output: options.OutputFile = None,
     format_: options.StdoutFormat = options.Format.TABLE,
     force: options.Force = False,
@@ -152,6 +158,8 @@ def simulate(
         )
     market = () if ledger is None else ("market",)
     require_extras(*extras_for(what), *market, *extras_of_schemes(scheme))
+    if track is not None:
+        check_tracker(track)
     sending = Delivery(output, None, format_, force)
     posting = posting_of(beliefs, form, blocks, cost, value, ledger=ledger, scheme=scheme)
     (priced_by,) = find_schemes(scheme)
@@ -183,17 +191,21 @@ def simulate(
             tariffs = posted.tariffs
             outcome = posted.answers(game, tariffs)
         run = _run_name(found, outcome, seed)
-        if books is None:
-            history = train(
-                found, outcome, seed=seed, rounds=rounds, kept=kept, manner=manner,
-                delivery=delivery, **participation,
-            )  # fmt: skip
-            spend = outcome.spend
-        else:
-            history = run_market(books, found, outcome, run, seed, manner, delivery, tariffs)
-            spend = spend_of(books, run)
-            if posted is not None:
-                outcome = chosen_in(books, run, outcome)
+        with tracking(track, run) as tracker:
+            if books is None:
+                history = train(
+                    found, outcome, seed=seed, rounds=rounds, kept=kept, manner=manner,
+                    tracker=None if tracker is None else WithSpend(tracker, _paid(outcome)),
+                    delivery=delivery, **participation,
+                )  # fmt: skip
+                spend = outcome.spend
+            else:
+                history = run_market(
+                    books, found, outcome, run, seed, manner, delivery, tariffs, tracker
+                )
+                spend = spend_of(books, run)
+                if posted is not None:
+                    outcome = chosen_in(books, run, outcome)
         settings = {
             "what": what,
             "scheme": outcome.scheme,
@@ -229,6 +241,21 @@ def simulate(
             f"{masked(ledger)}",
             markup=False,
         )
+
+
+def _paid(outcome: Outcome) -> Callable[[RoundRecord], float]:
+    """Return what was paid up to each round: a client's payment is per update that it owes."""
+    levels, rounds = outcome.levels, outcome.game.bound.rounds
+    owed = np.where(levels > 0, levels * rounds, 1.0)
+    each = dict(zip(map(str, outcome.game.clients.ids), outcome.payments / owed, strict=True))
+    total = 0.0
+
+    def paid(record: RoundRecord) -> float:
+        nonlocal total
+        total += float(sum(each[name] for name in record.joined))
+        return total
+
+    return paid
 
 
 def _screen(run: str, settings: dict[str, Any], result: dict[str, Any]) -> RenderableType:

@@ -19,7 +19,7 @@ from fedprice.cli.paper_study import (
     warn_of_few,
     workers_of,
 )
-from fedprice.cli.training import AvailabilityText, CoinsName, Manner, read_calibrated
+from fedprice.cli.training import AvailabilityText, CoinsName, Manner, Track, read_calibrated
 from fedprice.cli.what import (
     Batch,
     DataPath,
@@ -175,6 +175,7 @@ def study(
             help="Directory of runs that all studies share; by default the user's cache.",
         ),
     ] = None,
+    track: Track = None,
     workers: Annotated[
         str | None,
         typer.Option(
@@ -271,6 +272,7 @@ def study(
             code=found.source,
             cells=cells,
             workers=threads,
+            track=track,
             report=bar.say,
             progress=bar.progress,
             **{name: given for name, given in terms.items() if given is not None},

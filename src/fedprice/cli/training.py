@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from fedprice.learning import Clock
     from fedprice.pricing import Outcome, Scheme
     from fedprice.rounds import Aggregator, History, ServerStep
+    from fedprice.trackers import Tracker
 
 __all__ = ["AggregatorName", "AvailabilityText", "CoinsName", "Kept", "Manner", "ServerStepName",
-           "WorkFolder", "calibrated", "counted", "kept_in", "measures", "read_calibrated",
+           "Track", "WorkFolder", "calibrated", "counted", "kept_in", "measures", "read_calibrated",
            "run_pilots", "train", "warn"]  # fmt: skip
 
 TAKEN = {"status", "spend", "expected_loss", "expected_spend", "spend_std", "joiners", "time"}
@@ -67,6 +68,14 @@ AvailabilityText = Annotated[
         help="When clients can be reached: independent:SHARE, markov:SHARE,LENGTH, "
         "cyclic:PERIOD,SHARE, diurnal:PERIOD,SHARE, by-label:PERIOD,SHARE, or CSV with the columns "
         "client, from, to in rounds; by default always.",
+    ),
+]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="TOOL:DIR",
+        help="Write every round to mlflow, prometheus, tensorboard or wandb, in this directory.",
     ),
 ]
 WorkFolder = Annotated[
@@ -252,6 +261,7 @@ def train(
     rounds: int,
     kept: Kept,
     manner: Manner,
+    tracker: Tracker | None = None,
     **conditions: Any,
 ) -> History:
     """Return the history of training at an outcome's levels.
@@ -274,6 +284,7 @@ def train(
             progress=counted(tell, rounds),
             aggregator=aggregator,
             server_step=manner.server_step,
+            tracker=tracker,
             **conditions,
         )
     warn(outcome, history)

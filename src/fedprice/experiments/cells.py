@@ -22,9 +22,10 @@ from fedprice.experiments.setups import setup_of
 from fedprice.learning import LogisticRegression, Training
 from fedprice.rounds import aggregator_of, run_fingerprint, simulate
 from fedprice.tables import BROKEN, load_arrays, whole_file
+from fedprice.trackers import RoundRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy.typing as npt
@@ -145,6 +146,14 @@ class Curve(NamedTuple):
     accuracy: FloatArray
     joined: npt.NDArray[np.int64]
     seconds: float
+
+    def records(self) -> Iterator[RoundRecord]:
+        """Yield what each evaluation found, and how many clients joined the round before it."""
+        for round_, loss, accuracy in zip(self.rounds, self.loss, self.accuracy, strict=True):
+            found = {"loss": float(loss), "accuracy": float(accuracy)}
+            if round_:
+                found["joiners"] = float(self.joined[round_ - 1])
+            yield RoundRecord(int(round_), metrics=found)
 
 
 def compute(cell: Cell, fingerprint: str, progress: Callable[[int], None] | None = None) -> Curve:

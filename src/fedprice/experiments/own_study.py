@@ -41,6 +41,7 @@ from fedprice.learning.training import training_settings
 from fedprice.pricing import find_schemes
 from fedprice.rounds.availability import presence_of
 from fedprice.rounds.coins import check_coins
+from fedprice.trackers import check_tracker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,6 +78,7 @@ def study(
     code: str = "",
     cells: str | Path | None = None,
     workers: int | None = None,
+    track: str | None = None,
     report: Callable[[str], None] = lambda _: None,
     progress: Callable[[int, int, int, int], None] = lambda *_: None,
 ) -> Report:
@@ -125,6 +127,8 @@ def study(
         Where runs are kept; by default in the user's cache, shared by all studies.
     workers
         The number of runs at the same time; by default one per core.
+    track
+        Where each run is shown once it is computed, such as "mlflow:runs" (`fedprice.trackers`).
     report, progress
         Called with one line about each event; and with the rounds done, all rounds, the runs done
         and all runs.
@@ -144,6 +148,8 @@ def study(
     if amounts is None and len(settings.schemes) < 2:
         raise InputError(f"a study needs at least two schemes; got {len(settings.schemes)}.")
     find_schemes(names)  # finds errors before the pilots run
+    if track is not None:
+        check_tracker(track)
     check_coins(coins)
     presence_of(availability, task, rounds, seed=0)  # finds errors before the pilots run
     participation = {"coins": coins, "availability": availability}
@@ -173,7 +179,7 @@ def study(
     while True:
         missing = work.missing()
         if missing:
-            work.compute(missing, workers, progress)
+            work.compute(missing, workers, progress, track)
         if not work.add_seeds(report):
             return report_of(work.results()[0])
 

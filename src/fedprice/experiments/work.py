@@ -10,6 +10,7 @@ from fedprice.experiments.results import Result
 from fedprice.experiments.runner import run_cells
 from fedprice.experiments.study import Study
 from fedprice.experiments.verdicts import open_runs
+from fedprice.trackers import tracking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +86,9 @@ class Work(Generic[StudyT, ResultT]):
         cells: list[Cell],
         workers: int | str | None,
         progress: Callable[[int, int, int, int], None],
+        track: str | None = None,
     ) -> None:
-        """Compute cells, and keep each result as it comes."""
+        """Compute cells, keep each result as it comes, and show it where it is tracked."""
         total = sum(cell.rounds for cell in cells)
         # The longest first, so that no worker is left with a long one at the end.
         ordered = sorted(cells, key=lambda c: -c.rounds * float(c.levels.sum()))
@@ -98,3 +100,7 @@ class Work(Generic[StudyT, ResultT]):
         for cell, curve in computed:
             self.store.save_curve(cell, curve)
             self.found[cell.title] = curve
+            with tracking(track, cell.title) as tracker:
+                if tracker is not None:
+                    for record in curve.records():
+                        tracker.on_round(record)

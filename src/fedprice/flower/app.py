@@ -46,6 +46,8 @@ class FlowerApp:
         the name of its run.
     chosen
         The settings that a command changed.
+    track
+        Where a command wants to see each round (`fedprice.trackers`).
     """
 
     folder: Path
@@ -57,6 +59,7 @@ class FlowerApp:
     wanted_ledger: str = field(default="", repr=False)
     chosen: frozenset[str] = frozenset()
     wanted_run: str = ""
+    track: str = ""
 
     @classmethod
     def read(
@@ -151,7 +154,8 @@ class FlowerApp:
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables of the app's server, and of no other process."""
-        return {"FEDPRICE_LEDGER": self.ledger, "FEDPRICE_RUN": self.run, "FEDPRICE_KEYS": ""}
+        own = {"FEDPRICE_LEDGER": self.ledger, "FEDPRICE_RUN": self.run, "FEDPRICE_KEYS": ""}
+        return own | ({"FEDPRICE_TRACK": self.track} if self.track else {})
 
     @property
     def options(self) -> list[str]:

@@ -37,6 +37,7 @@ from fedprice.flower.own_start import started
 from fedprice.flower.roster import MOST_NAMED, Roster
 from fedprice.flower.snapshot import packed, unpacked
 from fedprice.flower.suitable import require_mean, require_numbers, takes_mean
+from fedprice.flower.tracked import Tracked, tracked
 from fedprice.flower.wire import arrays_of, to_record
 from fedprice.flower.wrapped import Wrapped
 from fedprice.learning.layout import Layout, buffers_among
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from fedprice.rounds.aggregation import Aggregator
     from fedprice.rounds.loop import Round
     from fedprice.rounds.server_step import ServerStep
+    from fedprice.trackers import Tracker
 
 __all__ = ["Participation"]
 
@@ -72,7 +74,7 @@ MONEY = ("pricing", "ledger", "run", "key")  # what makes a market of it
 FREE = ("levels", "weights", "by", "budget", "coins", "enough")  # what a market decides
 
 
-class Participation(Strategy):
+class Participation(Tracked, Strategy):
     """Trains with the clients whose coins show heads, with weights that make up for the others.
 
     With `pricing`, `ledger`, `run` and `key`, it is a `PricedParticipation`: clients are then paid
@@ -123,6 +125,9 @@ class Participation(Strategy):
         `strategy`, its `fraction_evaluate` says which ones.
     seed
         Of the coins; by default nobody knows them in advance.
+    tracker
+        Told after each round what it did (`fedprice.trackers`); by default the one that the
+        environment's FEDPRICE_TRACK describes, such as "mlflow:runs".
     money
         What a market needs, as for `PricedParticipation`.
 
@@ -175,6 +180,7 @@ class Participation(Strategy):
         limits: Limits | None = None,
         evaluate_clients: bool | None = None,
         seed: int | None = None,
+        tracker: Tracker | None = None,
         **money: Any,
     ) -> None:
         if money:
@@ -197,7 +203,7 @@ class Participation(Strategy):
         if enough is not None and (type(enough) is not int or not 1 <= enough <= (most or enough)):
             says = "at least 1" if most is None else f"1 to {most}, the clients"
             raise InputError(f"`enough` must be {says}; got {enough!r}.")
-        self.coins, self.enough, self.by = coins, enough, by
+        self.coins, self.enough, self.by, self.tracker = coins, enough, by, tracker
         self.seed: int | None = secrets.randbits(63) if seed is None else seed
         self._roster: Roster | None = None
         self._samples: dict[str, float] = {}
@@ -262,6 +268,7 @@ class Participation(Strategy):
         _log.info("\t%s: %s, %s coins", type(self).__name__, self.levels, self.coins)
         _log.info("\t\t%s", self.aggregator.name)
 
+    @tracked
     def start(
         self,
         grid: Grid,
@@ -339,7 +346,8 @@ class Participation(Strategy):
         return result
 
     def _keep(self, who: str, metrics: MetricRecord | None) -> None:
-        """Store metrics, where there is a ledger."""
+        """Show metrics, and store them where there is a ledger."""
+        self._note_metrics(metrics)
 
     # Clients: who there is, and who is called
 
@@ -448,6 +456,7 @@ class Participation(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> list[Message]:
         """Return calls to the clients whose coin shows heads; no others are contacted."""
+        self._show_round()
         nodes = self._reachable(grid)
         loop = self._rounds()
         self._round = loop.begin()
@@ -666,6 +675,7 @@ class Participation(Strategy):
     def _close(self) -> None:
         if self._round is not None:
             self._round.close()
+            self._note_round(self._round, self.done)
             self._round = None
 
     def round_over(self, grid: Grid, metrics: MetricRecord, is_last: bool) -> None:

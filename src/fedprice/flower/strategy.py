@@ -25,7 +25,7 @@ from fedprice.flower.wire import MARKET, hash_of_record, market_record, to_recor
 from fedprice.market.ledger import Ledger
 from fedprice.market.messages import require_name
 from fedprice.market.participation import market_rounds, state_after
-from fedprice.market.periods import Periods, at_their_caps
+from fedprice.market.periods import Periods, at_their_caps, paid_in
 from fedprice.market.run import MarketRun
 from fedprice.rounds.loop import group
 from fedprice.verify import period_of
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fedprice.market.messages import SigningKey
     from fedprice.rounds import Aggregator, ServerStep
     from fedprice.rounds.loop import Round
+    from fedprice.trackers import Tracker
 
 __all__ = ["PricedParticipation"]
 
@@ -102,6 +103,8 @@ class PricedParticipation(Participation):
         The name of a public value that nobody can know before the clients have committed, such as
         "the first value of drand after all commitments", and a function that returns it when a
         period is opened.
+    tracker
+        As for `Participation`, with what was paid.
     """
 
     _evaluates = False
@@ -129,6 +132,7 @@ class PricedParticipation(Participation):
         task: str = "0" * 64,
         seed: int | None = None,
         beacon: tuple[str, Callable[[], str]] | None = None,
+        tracker: Tracker | None = None,
     ) -> None:
         if (learning_rate is None) != (local_steps is None):
             raise InputError("give both `learning_rate` and `local_steps`, or neither.")
@@ -148,7 +152,7 @@ class PricedParticipation(Participation):
         pricing.require_same(self.aggregator, self.server_step)
         self.learning_rate, self.local_steps = learning_rate, local_steps
         self.fund, self.task = fund, task
-        self.seed, self.beacon = seed, beacon
+        self.seed, self.beacon, self.tracker = seed, beacon, tracker
         self.market: MarketRun | None = None
         self.presence = Presence(run, key, keys, self.limits, self.exchange)
         self._plan: list[int] = []
@@ -160,8 +164,13 @@ class PricedParticipation(Participation):
         """Log what this strategy does."""
         _log.info("\tPricedParticipation: run %s, ledger %s", self.run, self.ledger.name)
 
+    def _spent(self) -> float:
+        periods = [period_of(self.run, number) for number in range(1, self._period + 1)]
+        return paid_in(self.ledger, periods)
+
     def _keep(self, who: str, metrics: MetricRecord | None) -> None:
         """Store metrics in the ledger, outside its chain; a failure to store them stops no run."""
+        super()._keep(who, metrics)
         try:
             if metrics:
                 self.ledger.record_metrics(self._name(), self.done, who, dict(metrics))
@@ -382,6 +391,7 @@ class PricedParticipation(Participation):
         if self._round is not None:
             receipts, proofs = self._market().receipts(), self._proofs()
             self._round.close()
+            self._note_round(self._round, self.done)
             proofs.add(receipts)
             for client, _ in self._called:
                 if client not in receipts or receipts[client].refused:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
-from fedprice.market.money import LEVEL_ONE
+from fedprice.market.money import LEVEL_ONE, money
 from fedprice.market.offers import run_tariffs
 from fedprice.verify import next_period
 
@@ -31,6 +31,7 @@ __all__ = [
     "grown",
     "is_finished",
     "measured_norms",
+    "paid_in",
     "require_period",
     "rounds_before",
     "spent_in",
@@ -288,6 +289,12 @@ def rounds_before(ledger: Ledger, period: str) -> int:
         total += ledger.rounds_done(period)
         period = ledger.run(period).follows
     return total
+
+
+def paid_in(ledger: Ledger, periods: Iterable[str]) -> float:
+    """Return what clients were paid in some periods so far, in the ledger's unit."""
+    paid = sum(own.paid for name in periods for own in ledger.run(name).clients.values())
+    return float(money(paid))
 
 
 def spent_in(ledger: Ledger, periods: Iterable[str]) -> int:

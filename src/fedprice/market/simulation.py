@@ -35,13 +35,14 @@ from fedprice.market.offers import (
     make_offers,
 )
 from fedprice.market.participation import market_rounds, state_after
-from fedprice.market.periods import require_period, rounds_before
+from fedprice.market.periods import paid_in, require_period, rounds_before
 from fedprice.market.run import MarketRun, fund_run
 from fedprice.market.terms import largest_weight, least_levels, offered_tariffs
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.rounds.aggregation import aggregator_of
 from fedprice.rounds.server_step import Plain
 from fedprice.rounds.simulation import Driver, probabilities, run_fingerprint
+from fedprice.trackers import WithSpend
 from fedprice.verify import LONGEST_GAP
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from fedprice.pricing import Outcome
     from fedprice.rounds import Aggregator, History, ServerStep
     from fedprice.tariff import Tariffs
+    from fedprice.trackers import Tracker
 
 __all__ = ["agree", "simulate_market", "simulation_key", "simulation_nonce"]
 
@@ -79,6 +81,7 @@ def simulate_market(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
     metrics: bool = False,
+    tracker: Tracker | None = None,
 ) -> History:
     """Offer prices or tariffs, train with the clients that join, and pay; resume a stopped run.
 
@@ -109,6 +112,8 @@ def simulate_market(
         The largest norm of an update that is accepted, shape (num_clients,) or a scalar.
     metrics
         Whether each evaluation is recorded outside the chain, where `fedprice serve` shows it live.
+    tracker
+        Told after each round what it did, with what the run has paid so far.
 
     Examples
     --------
@@ -130,7 +135,7 @@ def simulate_market(
                 task, outcome, ledger=opened, run=run, tariffs=tariffs, rounds=rounds,
                 follows=follows, seed=seed, aggregator=aggregator, server_step=server_step,
                 delivery=delivery, norm_cap=norm_cap, clock=clock, evaluate_every=evaluate_every,
-                threads=threads, progress=progress, metrics=metrics,
+                threads=threads, progress=progress, metrics=metrics, tracker=tracker,
             )  # fmt: skip
     total = outcome.game.bound.rounds
     rounds = total if rounds is None else rounds
@@ -140,7 +145,10 @@ def simulate_market(
         if metrics:
             ledger.record_metrics(run, after, "server", found)
 
-    driver = Driver(task, rounds, seed, evaluate_every, clock, threads, progress, done, measured)
+    driver = Driver(
+        task, rounds, seed, evaluate_every, clock, threads, progress, done, measured,
+        tracker=None if tracker is None else WithSpend(tracker, lambda _: paid_in(ledger, [run])),
+    )  # fmt: skip
     if done + rounds > total:
         raise InputError(
             f"`rounds` must be at most {total - done}: the outcome was priced for {total} rounds, "

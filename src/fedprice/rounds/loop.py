@@ -29,9 +29,10 @@ from fedprice.learning.layout import Layout
 from fedprice.rounds.aggregation.base import Arrivals
 from fedprice.rounds.aggregation.filed import in_file
 from fedprice.rounds.aggregation.memory import Memory
+from fedprice.trackers import RoundRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
@@ -232,6 +233,7 @@ class Round:
         self.heads = rounds.participation.heads(self.number)
         self.probability = rounds.participation.arrival()
         self._joined, self._largest, self._heaviest = 0, 0.0, -1
+        self._weights = 0.0
         self._seen: list[tuple[Any, ...]] = []
         self.length = 0.0
         self._expected = self.heads
@@ -279,6 +281,7 @@ class Round:
         if weights[at] > self._largest:
             self._largest, self._heaviest = float(weights[at]), int(clients[at])
         self._joined += clients.size
+        self._weights += float(weights.sum())
         self._seen.append((clients, own, squares, largest, updates.gradients))
         return admitted
 
@@ -375,6 +378,19 @@ class Round:
         rounds.done = self.number + 1
         if rounds.keeper is not None:
             rounds.keeper.keep(self.number, rounds.model, rounds.state)
+
+    def report(self, metrics: Mapping[str, Any], spend: float | None = None) -> RoundRecord:
+        """Return what the round did, for trackers."""
+        joined = [self._rounds.ids[n] for clients, *_ in self._seen for n in clients.tolist()]
+        return RoundRecord(
+            round=self.number + 1,
+            joined=tuple(joined),
+            metrics=metrics,
+            largest_weight=self._largest,
+            total_weight=self._weights,
+            spend=spend,
+            coefficient=getattr(self._collector, "coefficient", None),
+        )
 
     def _record(self) -> None:
         record = self._rounds.record

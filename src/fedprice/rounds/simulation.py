@@ -11,7 +11,7 @@ import math
 import os
 import threading
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from fedprice.rounds.history import History
 from fedprice.rounds.loop import Rounds
 from fedprice.rounds.participation import Drawn, deliveries
 from fedprice.rounds.server_step import Plain
+from fedprice.trackers import RoundRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from fedprice.rounds.availability import Availability
     from fedprice.rounds.loop import Round
     from fedprice.rounds.server_step import ServerStep
+    from fedprice.trackers import Tracker
 
 __all__ = [
     "Driver",
@@ -71,6 +73,7 @@ def simulate(
     threads: int | Spare | None = None,
     checkpoint: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
+    tracker: Tracker | None = None,
     stop_on_explosion: bool = True,
 ) -> History:
     """Train a model with the clients that join.
@@ -108,6 +111,8 @@ def simulate(
         A file that the run is saved to at evaluations, and resumed from if it exists.
     progress
         Called with the number of rounds done, after each.
+    tracker
+        Told after each round what it did (`fedprice.trackers`).
     stop_on_explosion
         Whether to stop when the loss is more than 100 times that of the start. Otherwise only a
         model that is no longer finite stops the run, and `history.alarms` names the rounds.
@@ -129,7 +134,7 @@ def simulate(
     """
     driver = Driver(
         task, rounds, seed, evaluate_every, clock, threads, progress,
-        stop_on_explosion=stop_on_explosion,
+        tracker=tracker, stop_on_explosion=stop_on_explosion,
     )  # fmt: skip
     aggregator, server_step = aggregator_of(aggregator), server_step or Plain()
     q = probabilities("levels", levels, task.num_clients)
@@ -300,6 +305,7 @@ class Driver:
     progress: Callable[[int], None] | None = None
     before: int = 0
     measured: Callable[[int, dict[str, float]], None] | None = None
+    tracker: Tracker | None = None
     stop_on_explosion: bool = True
 
     def __post_init__(self) -> None:
@@ -369,7 +375,9 @@ class Driver:
         if not notes:
             notes |= {"evaluations": np.zeros((0, 0)), "time": np.zeros(1)}
             notes["metrics"] = notes["alarms"] = np.zeros(0, "U1")
-            self._evaluate(notes, 0, loop.model, None, helpers())
+            start = self._evaluate(notes, 0, loop.model, None, helpers())
+            if self.tracker is not None and not self.before:
+                self.tracker.on_round(RoundRecord(0, metrics=start))
         longest: Round | None = None  # since the last evaluation
         while loop.done < loop.total:
             round_ = loop.begin()
@@ -385,9 +393,13 @@ class Driver:
                 longest = round_
             spent = 1.0 if self.clock is None else self.clock.round_time(round_.heads)
             notes["time"] = notes["time"] + spent
+            found: dict[str, float] = {}
             if due:
-                self._evaluate(notes, loop.done + 1, model, longest, helpers())
+                found = self._evaluate(notes, loop.done + 1, model, longest, helpers())
             round_.close()
+            if self.tracker is not None:
+                record = round_.report(found)
+                self.tracker.on_round(replace(record, round=self.before + record.round))
             if due:
                 longest = None
                 if checkpoint is not None:
@@ -407,8 +419,8 @@ class Driver:
 
     def _evaluate(
         self, notes: State, done: int, model: Arrays, longest: Round | None, pool: Executor | None
-    ) -> None:
-        """Record the metrics of a model; if they explode, blame the longest step since the last."""
+    ) -> dict[str, float]:
+        """Record a model's metrics; if they explode, blame the longest step since the last."""
         known = notes["evaluations"]
         found = self.task.evaluate(model, pool)
         if not len(known):
@@ -435,6 +447,7 @@ class Driver:
         notes["evaluations"] = np.vstack([known, row])
         if self.measured is not None:
             self.measured(self.before + done, found)
+        return found
 
     def _history(self, loop: Rounds) -> History:
         at, record = loop.notes["evaluations"], loop.record

@@ -249,6 +249,7 @@ class _Residuals:
         self._clients: list[IntArray] = []
         self._updates: list[npt.NDArray[Any]] = []
         self._bins_of_round: IntArray | None = None
+        self.coefficient = 0.0  # the mean over the rows, once it is known
 
     def add(self, clients: IntArray, updates: npt.NDArray[Any]) -> None:
         """Keep some updates until the round is over."""
@@ -317,6 +318,7 @@ class _Residuals:
         clients, weight, scaled = self._joined()
         everyone = self._row_weights()
         c = self._coefficients(everyone)
+        self.coefficient = float(c[:-1].mean()) if c.size > 1 else 0.0
         factors = c[:-1] * everyone
         total = np.zeros(self._arrivals.size)
         if clients.size:
