@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -216,3 +217,22 @@ def wait_for(holds: Callable[[], bool]) -> None:
                 return
         assert time.monotonic() < until
         time.sleep(1)
+
+
+def test_the_image_is_built_from_all_that_the_wheel_needs() -> None:
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "deploy/Dockerfile").read_text(), re.MULTILINE)
+    there = {name for line in copied for name in line.split()}
+    sent = set((ROOT / ".dockerignore").read_text().splitlines())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    needed = {*project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"], "src"}
+    needed |= {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
+    assert needed <= there
+    assert {f"!{name}" for name in there} <= sent
+
+
+@pytest.mark.parametrize("name", ["test", "publish"])
+def test_actions_are_pinned_by_commit(name: str) -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows" / f"{name}.yml").read_text())["jobs"]
+    used = [step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in used)

@@ -1,5 +1,8 @@
 """`fedprice flower new`: an app that runs as it is written."""
 
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from typer.testing import CliRunner
 from fedprice.cli.app import app
 from fedprice.cli.flower_new import examples
 from fedprice.errors import InputError
+from fedprice.flower.processes import offline
 
 
 def ask(*words: str) -> None:
@@ -42,3 +46,18 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         ask("new", str(tmp_path))
     with pytest.raises(InputError, match="is not a directory"):
         ask("new", str(tmp_path / "none" / "mine"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--torch"]])
+def test_flowers_own_tools_build_it(tmp_path: Path, options: list[str]) -> None:
+    ask("new", str(tmp_path / "mine"), *options)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("flwr"), "build", "--app", tmp_path / "mine"],
+        cwd=tmp_path, env=offline(tmp_path / "home", "mark"), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = tmp_path.glob("*.fab")
+    with zipfile.ZipFile(built) as archive:
+        assert {"LICENSE", "README.md", "pyproject.toml"} <= set(archive.namelist())
