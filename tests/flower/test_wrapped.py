@@ -485,7 +485,7 @@ def test_only_what_changed_and_is_not_sent_is_remembered() -> None:
     wrapped = Wrapped(server_side())
     rounds(wrapped, model(), [1])
     names = {name.rpartition(".")[0] for name in wrapped.state()} - {""}
-    assert names == {"0._pending_events", "1.m_t", "1.v_t"}
+    assert names - {"0._pending_events"} == {"1.m_t", "1.v_t"}  # of accountants: Flower 1.34
     wrapped = Wrapped(flower.FedAvg())
     rounds(wrapped, model(), [1])
     assert wrapped.state() == {}
@@ -553,7 +553,7 @@ class Accountant:
     """As much of an accountant as a strategy looks at."""
 
     def __init__(self) -> None:
-        from flwr.supercore import privacy_accounting as p
+        p = pytest.importorskip("flwr.supercore.privacy_accounting")  # from Flower 1.34 on
 
         self.config = p.PrivacyConfig(
             target_delta=1e-5,
