@@ -6,7 +6,7 @@ from flwr.app import Error, Message, RecordDict
 
 from fedprice.arrays import LARGE
 from fedprice.flower.compat import name_server
-from fedprice.flower.intake import _subtract, require_reply
+from fedprice.flower.intake import _require_reply, _subtract
 from fedprice.market.messages import RefusedError
 
 
@@ -30,4 +30,4 @@ def test_a_node_that_has_gone_is_not_a_program_that_failed(code: int, said: str)
     name_server()
     reply = Message(Error(code, "…"), reply_to=Message(RecordDict(), 7, "train"))
     with pytest.raises(RefusedError, match=f"{said}.*Flower's code {code}"):
-        require_reply(reply, "7")
+        _require_reply(reply, "7")

@@ -172,3 +172,15 @@ def test_a_free_port_is_taken_neither_by_connections_nor_twice() -> None:
     own = Path("/proc/sys/net/ipv4/ip_local_port_range")
     lowest = int(own.read_text().split()[0]) if own.exists() else 32768
     assert max(ports) < lowest
+
+
+def test_an_older_flower_is_refused_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedprice.flower.processes.version", lambda _: "1.38.0")
+    with (
+        pytest.raises(DeploymentError, match=r"need Flower 1.41; 1.38.0 is installed.*pip install"),
+        Deployment(tmp_path / "work", 2),
+    ):
+        pass
+    assert not (tmp_path / "work").exists()

@@ -37,6 +37,7 @@ from fedprice.flower.processes import (
     last_error,
     marked,
     offline,
+    require_recent,
     undisturbed,
 )
 from fedprice.market.keys import write_missing_keys
@@ -100,6 +101,7 @@ class Deployment:
         """Start everything."""
         if not Path("/proc/self/environ").exists():
             raise DeploymentError("a deployment on one machine needs Linux (/proc).")
+        require_recent()
         self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         ledger = self.environment.get("FEDPRICE_LEDGER", "").rpartition("/")[2]

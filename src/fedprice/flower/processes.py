@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,11 +40,13 @@ __all__ = [
     "marked",
     "offline",
     "reason_of",
+    "require_recent",
     "undisturbed",
     "working_directory",
 ]
 
 MARK = "FEDPRICE_DEPLOYMENT"
+DEPLOYABLE = 1, 41  # the first Flower whose SuperLink listens on one port, with HTTP
 PATIENCE = 5.0  # seconds in which processes may end by themselves
 _PORTS = range(10_240, 32_768)  # systems give higher ones to connections
 _given: set[int] = set()
@@ -56,6 +59,17 @@ class DeploymentError(FedpriceError):
     """A process failed; the message says where to look."""
 
     exit_code = 7
+
+
+def require_recent() -> None:
+    """Refuse a Flower whose programs have other options than ours use."""
+    installed = version("flwr")
+    if tuple(map(int, re.findall(r"\d+", installed)[:2])) < DEPLOYABLE:
+        least = ".".join(map(str, DEPLOYABLE))
+        raise DeploymentError(
+            f"`flower up` and --ray need Flower {least}; {installed} is installed, which suffices "
+            f"for `flower simulate`. Run: pip install --upgrade 'flwr>={least}'"
+        )
 
 
 def offline(home: Path, mark: str) -> dict[str, str]:

@@ -19,6 +19,7 @@ from fedprice.flower.processes import (
     marked,
     offline,
     reason_of,
+    require_recent,
     undisturbed,
     working_directory,
 )
@@ -41,6 +42,7 @@ def run_on_ray(app: FlowerApp, log: Path, *, timeout: float = 3600.0) -> None:
     timeout
         The maximum duration in seconds.
     """
+    require_recent()
     mark, here = secrets.token_hex(8), Path.cwd()
     resources = {
         "num-supernodes": app.require_clients(),
