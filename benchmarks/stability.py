@@ -310,6 +310,7 @@ def noisy() -> dict[str, dict[str, list[float]]]:
         "Horvitz–Thompson": HT,
         "MIFA": AGGREGATORS["mifa"],
         "memory, unbiased": AGGREGATORS["unbiased-memory"],
+        "memory, no cap": Memory(cap=np.inf),
         "memory": MEMORY,
     }
 

@@ -341,16 +341,16 @@ def presence_of(
             f"got {availability!r}."
         )
     presence, there = availability.begin(task, rounds, seed), np.zeros(task.num_clients, np.bool_)
-    for round_ in range(rounds if presence.chance else 0):
+    if presence.chance is None:
+        return presence
+    for round_ in range(rounds):
         there |= presence.chance(round_) > 0
         if there.all():
             return presence
-    if presence.chance and not there.all():
-        raise InputError(
-            f"{availability!r}: client {task.ids[int(there.argmin())]!r} is never there in the "
-            f"{rounds} rounds of this run; use more rounds or a shorter period."
-        )
-    return presence
+    raise InputError(
+        f"{availability!r}: client {task.ids[int(there.argmin())]!r} is never there in the "
+        f"{rounds} rounds of this run; use more rounds or a shorter period."
+    )
 
 
 def check_met(coins: Coins, presence: Presence, rounds: int, ids: Sequence[str]) -> None:
@@ -359,9 +359,11 @@ def check_met(coins: Coins, presence: Presence, rounds: int, ids: Sequence[str])
     A client counts as shut out if it joins less than once, or in less than a twentieth of the
     rounds expected; fewer than twelve expected rounds could be missed by chance.
     """
+    if presence.chance is None:
+        return
     expected = coins.levels * presence.share * rounds
     least, met = np.maximum(1, expected / 20), np.where(expected < 12, np.inf, 0)
-    for round_ in range(rounds if presence.chance else 0):
+    for round_ in range(rounds):
         if (met >= least).all():
             return
         heads = coins.heads(round_)
