@@ -98,3 +98,12 @@ def test_letters_and_errors_print_amounts_that_can_be_typed(run: Run, tmp_path: 
     assert "--cost 60.1250" in line
     code, _, err = run(*shlex.split(line)[1:])
     assert code == 0, err
+
+
+def test_an_address_is_read_as_boxes_are() -> None:
+    with pytest.raises(fp.InputError, match=r"'3\.000' may be 3000 or 3; write 3000 or 3"):
+        Asked().changed({"budget": "3.000"})
+    assert Asked().changed({"alpha": "3.142"}).alpha == 3.142
+    for budget in (1.234, 60.0, -155.0):
+        state = Asked(budget=budget, alpha=1.234, exponent=1.125).address(Asked())
+        assert Asked().changed(state) == Asked(budget=budget, alpha=1.234, exponent=1.125)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedprice.columns import rename_text
 from fedprice.commands.assumptions import ASSUMED
-from fedprice.dialects import number_text
+from fedprice.dialects import number_text, typed_number
 from fedprice.errors import InputError
 from fedprice.random_clients import EXAMPLE_ALPHA
 
@@ -39,6 +39,7 @@ __all__ = [
 EXAMPLE = "clients.csv"  # what the example is called in commands
 # The others compute the same prices more slowly, or are what the paper's authors published.
 OFFERED = ("equilibrium", "uniform", "weighted", "subset", "full")
+FACTORS = ("alpha", "exponent", "max_weight", "spread", "risk")  # numbers without thousands
 MOST_ROUNDS = 10**15  # beyond this, a browser's numbers are rounded
 
 
@@ -62,7 +63,7 @@ class Asked:
     >>> Asked().changed({"budget": "much"})
     Traceback (most recent call last):
     ...
-    fedprice.errors.InputError: `budget` in the address must be a number; got 'much'.
+    fedprice.errors.InputError: `budget` in the address must be a number: 'much' is ...
     """
 
     budget: float = 200.0
@@ -211,11 +212,9 @@ def given_in(address: Mapping[str, str], usual: DataclassInstance) -> dict[str, 
             found[field.name] = text
             continue
         try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise InputError(f"`{field.name}` in the address must be a number; got {text[:40]!r}.")
+            number = typed_number(text, factor=field.name in FACTORS)
+        except InputError as error:
+            raise InputError(f"`{field.name}` in the address must be a number: {error}") from None
         if isinstance(field.default, int) and not number.is_integer():
             raise InputError(f"`{field.name}` must be a whole number; got {text[:40]}.")
         found[field.name] = int(number) if isinstance(field.default, int) else number
