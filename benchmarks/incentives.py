@@ -189,6 +189,27 @@ def choose_levels(
     return float(np.mean(gains)) / honest - 1
 
 
+def weigh(
+    period: int, periods: int = 10, steps: int = 40, least: int = 2, *, coins: str = SPACED
+) -> float:
+    """Return the largest weight in the model that moving its level gets a client, over honesty.
+
+    Each head weighs a / q; of levels from `least` / `steps` to 1, it takes the best in each period.
+    """
+    best = np.zeros(steps)  # by where its coin is, of the periods to come
+    for _ in range(periods):
+        after = np.full(steps, -np.inf)
+        for k in range(least, steps + 1):
+            if coins == REDRAWN:  # ⌊q W⌋ heads, or with the rest's probability one more
+                option = period + np.full(steps, best.mean())
+            else:
+                heads, at = np.divmod(np.arange(steps) + k * period, steps)
+                option = heads * steps / k + best[at]
+            after = np.maximum(after, option)
+        best = after
+    return float(best.mean()) / (period * periods)
+
+
 @dataclass(frozen=True)
 class Deal:
     """What one client has agreed to, and what it gains and loses.
@@ -283,7 +304,12 @@ def measure() -> dict[str, Any]:
     result: dict[str, Any] = {
         "deliver": max(deliver(*own, tau) for own in SMALL for tau in EXPONENTS),
         "server": max(save(*own) for own in SMALL),
-        "flat": max(choose_levels(w, 4, ((1.0, 12.0),), 40) for w in (1, 2, 5)),
+        "flat": max(
+            choose_levels(w, 4, ((1.0, 12.0),), 40, coins=coins)
+            for w in (1, 2, 5)
+            for coins in COINS
+        ),
+        "weights": {w: [weigh(w, coins=coins) for coins in COINS] for w in (1, 2, 5, 20, 60)},
         "blocks": {
             w: [choose_levels(w, 4, BLOCKS, 40, coins=coins) for coins in COINS]
             for w in (1, 2, 5, 20, 60)
@@ -317,6 +343,10 @@ def rows_of(result: dict[str, Any]) -> list[Row]:
             "one price: a client gains by moving its level between periods of 1, 2 or 5 rounds",
             result["flat"], "<=", MOST_GAIN,
         ),
+        (
+            "the weight of a client that moves its level, in periods of 1 to 60 rounds",
+            max(anew for _, anew in result["weights"].values()) - 1, "<=", MOST_GAIN,
+        ),
     ]  # fmt: skip
     rows += [
         (
@@ -344,9 +374,13 @@ def report(result: dict[str, Any]) -> str:
         sign = "≥" if relation == ">=" else "≤"
         shown = f"{round(value, 6) + 0:.2%} | {sign} {limit:.0%}"
         lines.append(f"| {label} | {shown} | {'yes' if holds else 'NO'} |")
-    periods = ["| rounds of a period | coins go on | coins redrawn |", "|---:|---:|---:|"]
+    periods = [
+        "| rounds of a period | gain, coins go on | redrawn | weight, coins go on | redrawn |",
+        "|---:|---:|---:|---:|---:|",
+    ]
     periods += [
-        f"| {w} | {' | '.join(f'{round(gain, 6) + 0:.1%}' for gain in gains)} |"
+        f"| {w} | {' | '.join(f'{round(gain, 6) + 0:.1%}' for gain in gains)} | "
+        f"{' | '.join(f'{own:.2f}' for own in result['weights'][w])} |"
         for w, gains in result["blocks"].items()
     ]
     return "\n".join(
@@ -363,8 +397,10 @@ def report(result: dict[str, Any]) -> str:
             "",
             "A tariff of two blocks (12 per unit of level up to 0.2, then 4), for a client that "
             "moves its level from period to period, in 4 periods: what it earns more than with the "
-            "best level that it keeps while coins go on. Where coins go on, it knows when its next "
-            "head comes; where they are redrawn, as with tariffs of several blocks, it does not.",
+            "best level that it keeps while coins go on. Then the largest weight in the model that "
+            "moving its level between 0.05 and 1 gets a client in 10 periods, over honesty. Where "
+            "coins go on, it knows when its next head comes; where they are redrawn, as in all "
+            "periods in which clients choose their levels, it does not.",
             "",
             *periods,
             "",

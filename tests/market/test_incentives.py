@@ -3,8 +3,6 @@
 `make bench-incentives` does the same for more runs, and for the paper's three setups.
 """
 
-import json
-
 import numpy as np
 import pytest
 
@@ -22,12 +20,14 @@ from benchmarks.incentives import (
     without_value,
 )
 from fedprice import Bound, Clients, Game, Outcome, solve
+from fedprice.market.bargain import Bargain
 from fedprice.market.ledger import Ledger
+from fedprice.market.offers import Offer, Proposal, coins_for
 from fedprice.market.run import MarketRun
-from fedprice.market.simulation import simulate_market
-from fedprice.tariff import Tariffs
-from fedprice.verify import COINS, LEVEL_ONE, REDRAWN, due, tariff_payment
-from trials.markets import ROUNDS, agreed, at_price, small_outcome, small_task
+from fedprice.market.simulation import simulate_market, simulation_key
+from fedprice.market.tariffs import Tariff
+from fedprice.verify import COINS, LEVEL_ONE, REDRAWN, SPACED, due, tariff_payment
+from trials.markets import ROUNDS, agreed, at_price, conditions, small_outcome, small_task
 
 
 def outcome(value: float, budget: float = 8.0) -> Outcome:
@@ -81,25 +81,32 @@ def test_tariffs_of_several_blocks_in_short_periods_leave_no_gain(
     assert choose_levels(1, 3) > 0.3  # if coins went on
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_coins_begin_anew_where_one_update_earns_more_than_another(blocks: int) -> None:
-    ends, prices = np.array([[0.25, 1.0]] * 4), np.array([[12.0, 4.0]] * 4)
-    tariffs = Tariffs(ends[:, -blocks:], prices[:, -blocks:])
-    ledger, task = Ledger("sqlite://"), small_task()
-    priced = small_outcome(task.federation)
-    for run, follows in (("run", ""), ("run#2", "run")):
-        simulate_market(
-            task, priced, ledger=ledger, run=run, follows=follows, rounds=6, tariffs=tariffs
-        )
-    first, second = (ledger.books.runs[run] for run in ("run", "run#2"))
-    conditions, offers = ledger.offers("run#2", 1) or ("", [])
-    made = [json.loads(text) for text, _ in offers]
-    went_on = {n: c.coins.position(first.done) for n, c in first.clients.items() if c.coins}
-    assert json.loads(conditions)["coins"] == COINS[blocks - 1]
-    expected = went_on if blocks == 1 else dict.fromkeys(went_on)
-    assert {own["client"]: own["position"] for own in made} == expected
-    assert second.done == 6
-    ledger.verify()
+@pytest.mark.parametrize("choice", [False, True])
+def test_coins_begin_anew_where_a_client_can_choose_its_level(choice: bool) -> None:
+    """It took a low level when its head was due, and had 10 times its weight in the model."""
+    ledger = Ledger("sqlite://")
+    ledger.deposit("treasury", 1000, "first")
+    terms = {name: at_price(30, LEVEL_ONE // 3) for name in ("alice", "bob")}
+    before = agreed(ledger, 100, terms, "run", 2, run_rounds=4)
+    for _ in range(2):
+        MarketRun(ledger, before).close_round("0" * 64)
+    ledger.settle("run")
+    floor = LEVEL_ONE // (4 if choice else 3)
+    proposals = {name: Proposal(own.tariff, floor) for name, own in terms.items()}
+    rule = coins_for(proposals.values())
+    assert rule == COINS[choice]
+    bargain = Bargain(ledger, simulation_key("server"), "run#2")
+    bargain.offer(
+        conditions(ledger, "run#2", rounds=2, run_rounds=4, follows="run", coins=rule), proposals
+    )
+    positions = {
+        name: None if choice or own.coins is None else own.coins.position(2)
+        for name, own in ledger.books.runs["run"].clients.items()
+    }
+    server = simulation_key("server").public
+    assert {n: o.open(Offer, server).position for n, o in bargain.offers.items()} == positions
+    assert coins_for([Proposal(Tariff(((9, 1), (20, 1)), menu=True), 10)]) == SPACED
+    assert coins_for([Proposal(Tariff(((9, 1), (20, 1))), 10)]) == REDRAWN
 
 
 def test_a_client_that_stays_away_for_a_period_finds_its_coin_where_it_was() -> None:

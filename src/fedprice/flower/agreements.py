@@ -179,7 +179,7 @@ class Agreements:
             longest_gap=LONGEST_GAP,
             nonce=fresh_nonce() if seed is None else simulation_nonce(seed, name),
             expires=int(time.time() + self.limits.offer_lifetime) if seed is None else FOREVER,
-            coins=coins_for(own.tariff for own in proposals.values()),
+            coins=coins_for(proposals.values()),
             beacon=self.beacon[0] if self.beacon else "",
         )
         if priced.turns is not None:

@@ -351,13 +351,18 @@ def make_offers(
     return offers
 
 
-def coins_for(tariffs: Iterable[Tariff]) -> str:
-    """Return the rule of coins for a period with these tariffs.
+def coins_for(proposals: Iterable[Proposal]) -> str:
+    """Return the rule of coins for a period with these proposals.
 
-    Where an update earns more at one level than at another, a client that knew that its next head
-    is due would choose the level that earns most: so coins begin anew in each period.
+    A client that knew that its next head is due would choose the level at which an update earns
+    most, or has the largest weight a/q. So coins begin anew in each period, unless nobody chooses.
     """
-    return SPACED if all(len(tariff.blocks) == 1 for tariff in tariffs) else REDRAWN
+    forced = all(
+        own.level_floor > max([0, *own.tariff.ends[:-1]])
+        and (own.tariff.menu or own.level_floor == own.tariff.cap)
+        for own in proposals
+    )
+    return SPACED if forced else REDRAWN
 
 
 def coin_secret(key: SigningKey, offer: Offer) -> bytes:

@@ -255,7 +255,7 @@ def agree(
             names, offered, least_levels(outcome), game.impact.tolist(), caps, strict=True
         )
     }
-    conditions = replace(conditions, coins=coins_for(offered))
+    conditions = replace(conditions, coins=coins_for(proposals.values()))
     bargain = Bargain(ledger, server, conditions.run)
     if not bargain.attempt:
         bargain.offer(conditions, proposals)
