@@ -68,8 +68,8 @@ def test_without_evidence_the_tariffs_are_those_of_the_prior() -> None:
 @pytest.mark.parametrize("menu", [False, True])
 def test_a_shorter_tariff_keeps_its_payments_and_the_price_at_its_end(menu: bool) -> None:
     """Tables show the price of every block, also of those that only fill a row."""
-    short = Tariffs([[0.4, 0.9]], [[8.0, 2.0]], menu)
-    long = Tariffs([[0.2, 0.4, 0.6, 0.8, 1.0]], [[5.0, 4.0, 3.0, 2.0, 1.0]], menu)
+    short = Tariffs(np.array([[0.4, 0.9]]), np.array([[8.0, 2.0]]), menu)
+    long = Tariffs(np.array([[0.2, 0.4, 0.6, 0.8, 1.0]]), np.array([[5.0, 4, 3, 2, 1]]), menu)
     both = _stacked([short, long])
     assert both.prices[0].tolist() == [8.0, 2.0, 2.0, 2.0, 2.0]
     assert both.ends[0, [0, -1]].tolist() == [0.4, 0.9]

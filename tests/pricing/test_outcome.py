@@ -65,7 +65,9 @@ def test_utility_is_payment_less_cost_less_the_loss_felt() -> None:
 
 def test_only_clients_with_an_impact_can_be_left_out() -> None:
     """Who has no data or no gradients never joins, and the model misses nothing of it."""
-    clients = replace(CLIENTS, samples=[10, 20, 30], grad_norm=np.array([0.0, 1.5, 1.5]))
+    clients = replace(
+        CLIENTS, samples=np.array([10.0, 20, 30]), grad_norm=np.array([0.0, 1.5, 1.5])
+    )
     outcome = solve(replace(GAME, clients=clients))
     assert outcome.levels[0] == 0
     assert (outcome.left_out, outcome.biased) == (0, False)

@@ -341,10 +341,11 @@ def presence_of(
             f"got {availability!r}."
         )
     presence, there = availability.begin(task, rounds, seed), np.zeros(task.num_clients, np.bool_)
-    if presence.chance is None:
+    chance = presence.chance
+    if chance is None:
         return presence
     for round_ in range(rounds):
-        there |= presence.chance(round_) > 0
+        there |= chance(round_) > 0
         if there.all():
             return presence
     raise InputError(
@@ -359,7 +360,8 @@ def check_met(coins: Coins, presence: Presence, rounds: int, ids: Sequence[str])
     A client counts as shut out if it joins less than once, or in less than a twentieth of the
     rounds expected; fewer than twelve expected rounds could be missed by chance.
     """
-    if presence.chance is None:
+    chance = presence.chance
+    if chance is None:
         return
     expected = coins.levels * presence.share * rounds
     least, met = np.maximum(1, expected / 20), np.where(expected < 12, np.inf, 0)
@@ -367,7 +369,7 @@ def check_met(coins: Coins, presence: Presence, rounds: int, ids: Sequence[str])
         if (met >= least).all():
             return
         heads = coins.heads(round_)
-        met[heads] += presence.chance(round_)[heads]
+        met[heads] += chance(round_)[heads]
     if (met < least).any():
         n = int((met - least).argmin())
         raise InputError(
