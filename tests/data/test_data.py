@@ -319,3 +319,16 @@ def test_lower_case_of_the_official_archive(tmp_path: Path) -> None:
     found = sources.lower_case(archive)
     assert found.y_train.tolist() == [25]  # z; the capital A is left out
     assert np.array_equal(found.x_train[0], images[1].T)
+
+
+def test_a_file_of_images_is_no_place_for_downloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FEDPRICE_DATA may name one: it is then read, and others are kept in the cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "mnist.npz").touch()
+    for given, wanted in ((tmp_path, tmp_path), (tmp_path / "mnist.npz", tmp_path / "cache")):
+        monkeypatch.setenv("FEDPRICE_DATA", str(given))
+        found = sources.cache_dir()
+        assert wanted in (found, *found.parents)
+        assert not found.is_file()

@@ -94,6 +94,17 @@ def test_the_largest_level_is_kept_in_tariffs_and_menus() -> None:
         assert found == pytest.approx(level * LEVEL_ONE, abs=1)
 
 
+def test_a_menu_without_a_level_between_the_servers_least_and_the_clients_largest() -> None:
+    blocks = ((LEVEL_ONE // 5, 8_000_000), (LEVEL_ONE * 4 // 5, 8_000_000))
+    _, under = offer_of(0)
+    menu = offered(under, tariff=blocks, menu=True, level_floor=LEVEL_ONE // 2)
+    for largest in (0.1, 0.6):  # below all of its levels, and below those that may be chosen
+        with pytest.raises(RefusedError, match="it declines"):
+            chosen_within(client(largest_level=largest), menu.open(Offer, SERVER.public), under)
+    found = chosen_within(client(largest_level=0.9), menu.open(Offer, SERVER.public), under)
+    assert found == LEVEL_ONE * 4 // 5
+
+
 def test_levels_below_one_round_of_the_run_are_declined() -> None:
     with pytest.raises(RefusedError, match=r"at least level 0\.01111 is wanted; it accepts up to"):
         chosen_within(client(), *offer_of(60_000_000, cap=LEVEL_ONE // 100))

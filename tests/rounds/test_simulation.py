@@ -292,6 +292,15 @@ def test_nobody_joins_nothing_changes(task: LogisticRegression) -> None:
     assert history.loss == pytest.approx(np.full(4, np.log(task.federation.num_classes)))
 
 
+def test_drawn_clocks_compute_every_step_and_move_the_model_both_ways() -> None:
+    equal = Clock.draw(3, model_size=1000, local_steps=50, step_time=0.01, link=4000, spread=0)
+    assert equal.compute == pytest.approx(np.full(3, 0.5))
+    assert equal.transfer == pytest.approx(np.full(3, 2.0))  # 4,000 bytes each way
+    many = Clock.draw(100_000, model_size=1000, local_steps=50, step_time=0.01, link=4000)
+    assert many.compute.mean() == pytest.approx(0.5, rel=0.01)
+    assert many.transfer.mean() == pytest.approx(2.0, rel=0.01)
+
+
 def test_simulated_time(task: LogisticRegression) -> None:
     clock = Clock.draw(8, model_size=610, seed=1)
     history = simulate(task, LEVELS, clock=clock, **ROUNDS)
