@@ -2,6 +2,8 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +18,11 @@ from fedprice.flower import (
     Periods,
     PostedPrice,
 )
+from fedprice.flower.evaluation import mean_metrics
 from fedprice.market.ledger import Ledger
+from fedprice.market.money import LEVEL_ONE
+from fedprice.market.offers import Terms
+from fedprice.market.tariffs import Tariff
 from tests.flower import apps
 from tests.flower.apps import TASK, client_app, client_of, initial, train
 from trials.markets import NAMES, ROUNDS
@@ -40,6 +46,23 @@ def told(message: Message, context: Context) -> Message:
         {"num-examples": 10 * (n + 1), "train_loss": float(n), "by_class": [float(n), 1.0]}
     )
     return reply
+
+
+def test_a_metric_that_one_client_lacks_is_the_mean_of_the_others() -> None:
+    terms = {name: Terms(Tariff.flat(1, LEVEL_ONE), LEVEL_ONE, samples=2) for name in "abcd"}
+    answers: list[tuple[str, Any]] = []
+    for name, found in (
+        ("a", {"num-examples": 1.0, "loss": 1.0, "auc": 0.5}),
+        ("b", {"num-examples": 3.0, "loss": 5.0}),
+        ("c", {"loss": 2.0, "auc": 0.8}),  # counts with the samples that it agreed on
+        ("d", {"num-examples": 0.0, "f1": 1.0}),
+    ):
+        content = RecordDict({"metrics": MetricRecord(found)})
+        answers.append((name, SimpleNamespace(has_error=lambda: False, content=content)))
+    means = mean_metrics(answers, terms)
+    assert means is not None
+    assert dict(means) == pytest.approx({"loss": (1 + 15 + 4) / 6, "auc": (0.5 + 1.6) / 3})
+    assert mean_metrics([], terms) is None
 
 
 def test_train_metrics_are_averaged_by_examples_and_lists_survive() -> None:
