@@ -70,6 +70,22 @@ def test_pilots_find_the_best(run: Run) -> None:
     assert pl.read_csv(out.encode())["loss"].to_list() == [row["loss"] for row in rows]
 
 
+def test_the_order_of_rows_changes_nothing_and_the_exponent_does(run: Run) -> None:
+    head, *rows = SPLIT.splitlines()
+    Path("sorted.csv").write_text("\n".join([head, *sorted(rows)]) + "\n", encoding="utf-8")
+    found = []
+    for clients, *more in (("split.csv",), ("sorted.csv",), ("split.csv", "--exponent", 3)):
+        given = ("--clients", clients, "--budget", 30, "--steps", "1,3", *PILOTS)
+        code, out, _ = run("calibrate", "own.py:task", *given, *more, "--format", "json")
+        assert code == 0
+        found.append(json.loads(out))
+    assert found[0] == found[1]
+    assert found[0]["steps"] != found[2]["steps"]
+    assert [row["alpha"] for row in found[0]["steps"]] == [
+        row["alpha"] for row in found[2]["steps"]
+    ]
+
+
 def test_calibrations_of_before_are_read(run: Run) -> None:
     Path("three.py").write_text(TASK + "\ndef three():\n    return task(3)\n", encoding="utf-8")
     for name in ("own.py:fixed", "three.py:three"):

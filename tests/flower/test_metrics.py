@@ -20,9 +20,6 @@ from fedprice.flower import (
 )
 from fedprice.flower.evaluation import mean_metrics
 from fedprice.market.ledger import Ledger
-from fedprice.market.money import LEVEL_ONE
-from fedprice.market.offers import Terms
-from fedprice.market.tariffs import Tariff
 from tests.flower import apps
 from tests.flower.apps import TASK, client_app, client_of, initial, train
 from trials.markets import NAMES, ROUNDS
@@ -49,7 +46,6 @@ def told(message: Message, context: Context) -> Message:
 
 
 def test_a_metric_that_one_client_lacks_is_the_mean_of_the_others() -> None:
-    terms = {name: Terms(Tariff.flat(1, LEVEL_ONE), LEVEL_ONE, samples=2) for name in "abcd"}
     answers: list[tuple[str, Any]] = []
     for name, found in (
         ("a", {"num-examples": 1.0, "loss": 1.0, "auc": 0.5}),
@@ -59,10 +55,10 @@ def test_a_metric_that_one_client_lacks_is_the_mean_of_the_others() -> None:
     ):
         content = RecordDict({"metrics": MetricRecord(found)})
         answers.append((name, SimpleNamespace(has_error=lambda: False, content=content)))
-    means = mean_metrics(answers, terms)
+    means = mean_metrics(answers, dict.fromkeys("abcd", 2))
     assert means is not None
     assert dict(means) == pytest.approx({"loss": (1 + 15 + 4) / 6, "auc": (0.5 + 1.6) / 3})
-    assert mean_metrics([], terms) is None
+    assert mean_metrics([], {}) is None
 
 
 def test_train_metrics_are_averaged_by_examples_and_lists_survive() -> None:
