@@ -52,6 +52,16 @@ def test_kinds_keep_their_rules(task: LogisticRegression, kind: Availability) ->
     check_availability(kind, task)
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [Independent(0.8), Markov(0.8, 2), Cyclic(20, 0.8), Diurnal(20, 0.8), ByLabel(20, 0.8)],
+    ids=str,
+)
+def test_who_is_mostly_there_is_there_for_its_share(task: LogisticRegression, kind: Any) -> None:
+    assert there(kind, task, 2000).mean() == pytest.approx(0.8, abs=0.02)
+    assert kind.begin(task, 2000, 1).share == pytest.approx(np.full(8, 0.8))
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_other_seeds_give_other_rounds(task: LogisticRegression, kind: Any) -> None:
     if not isinstance(kind, ByLabel):
