@@ -285,6 +285,15 @@ def test_tables_in_four_forms() -> None:
     assert table.frame().columns == ["a & b", "ours", "ours low", "ours high", "n"]
 
 
+def test_the_best_number_is_set_in_bold_within_each_setup() -> None:
+    losses = {("one", "a"): 0.5, ("one", "b"): 0.4, ("two", "a"): 0.2, ("two", "b"): 0.3}
+    rows = [{"setup": x, "scheme": y, "loss": z, "gain": z} for (x, y), z in losses.items()]
+    table = Table("t", "T", rows, best={"loss": "least", "gain": "most"})
+    body = [line for line in table.latex().splitlines() if line.startswith(("one", "two"))]
+    bold = [[cell.startswith(r"\textbf") for cell in line.split(" & ")[2:]] for line in body]
+    assert bold == [[False, True], [True, False], [True, False], [False, True]]
+
+
 def test_a_wide_table_goes_on_below_on_a_screen() -> None:
     names = ["a" * 21, "b" * 21, "c" * 21, "d" * 21]
     rows = [{"scheme": "flat", "budget": b, **dict.fromkeys(names, b)} for b in (1, 2)]

@@ -22,9 +22,11 @@ from scipy.stats import spearmanr
 
 from fedprice.errors import InputError
 from fedprice.experiments import cells as cells_module
+from fedprice.experiments import paper
 from fedprice.experiments.beyond import bound_points, losses_along, rank_correlation
 from fedprice.experiments.cells import SetupSource, compute
 from fedprice.experiments.reproduce import Reproduction, gather, reproduce
+from fedprice.experiments.results import title_of
 from fedprice.experiments.settings import PAPER_SCHEMES, Settings
 from fedprice.experiments.setup_claims import RACES, all_claims
 from fedprice.experiments.setup_report import report_of
@@ -452,6 +454,17 @@ def test_what_tables_say_by_hand(whole: Path) -> None:
     gain = utility_gain(result, "uniform").value
     assert gain == pytest.approx(total["equilibrium"] - total["uniform"])
     tables = {table.key: table.rows for table in all_tables(found.results)}
+    for key, printed in (("table-ii", paper.TIME_TO_LOSS), ("table-iii", paper.TIME_TO_ACCURACY)):
+        for row in tables[key]:
+            expected = printed["setup1"]["equilibrium"] / row["paper, s"]
+            assert row["paper's ratio"] == pytest.approx(expected, nan_ok=True)
+            assert row["paper, s"] == printed["setup1"].get(row["scheme"])
+    for row in tables["table-schemes"]:
+        curves = result.curves[next(n for n in study.outcomes if title_of(n) == row["scheme"])]
+        assert len(curves) > 1
+        assert row["mean joiners"] == pytest.approx(
+            np.concatenate([c.joined for c in curves]).mean()
+        )
     payers = [row["payers, median"] for row in tables["table-v"]]
     draws = [
         (solve(replace(study.setup, mean_value=v).game(study.federation, study.calibration,

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from fedprice import InputError
 from fedprice.game import best_level, profit_at
 from fedprice.market.agreement import Agreement
+from fedprice.market.earnings import levels_of
 from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.messages import RefusedError
@@ -344,3 +345,13 @@ def test_an_export_shows_the_money_that_was_chosen_not_the_most_that_was_offered
     ledger.deposit("treasury", 1, "the rest")
     bargain.open(11)
     assert ledger.verify().runs["run"].budget == 11
+
+
+@pytest.mark.parametrize("menu", [False, True])
+def test_levels_to_compare_are_those_that_may_be_chosen(menu: bool) -> None:
+    ends, floor = [LEVEL_ONE // 10, LEVEL_ONE // 2, LEVEL_ONE], LEVEL_ONE // 4
+    found = levels_of(ends, LEVEL_ONE // 2, menu=menu, floor=floor)
+    assert found.min() >= floor / LEVEL_ONE
+    assert found.tolist() == sorted({*found.tolist()})
+    assert {0.5, 1.0} <= {*found.tolist()}
+    assert len(found) == (2 if menu else 8)
