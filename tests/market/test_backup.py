@@ -47,9 +47,10 @@ def test_a_backup_has_what_is_in_the_log_only(tmp_path: Path, ledger: Ledger) ->
 def test_a_backup_that_would_harm_is_refused(tmp_path: Path, ledger: Ledger, run: Run) -> None:
     ledger.deposit("treasury", 5, "first")
     url, copies = str(tmp_path / "market.db"), tmp_path / "copies"
-    (copies / "other.db-wal").write_bytes(b"the log of another database")
-    with pytest.raises(InputError, match="belongs to another database"):
-        back_up(url, copies / "other.db")
+    for log in ("wal", "journal"):
+        (copies / f"{log}.db-{log}").write_bytes(b"the log of another database")
+        with pytest.raises(InputError, match="belongs to another database"):
+            back_up(url, copies / f"{log}.db")
     with pytest.raises(InputError, match="is the ledger itself"):
         back_up(url, tmp_path / "copies" / ".." / "market.db")
     for arguments, text in (
@@ -63,7 +64,7 @@ def test_a_backup_that_would_harm_is_refused(tmp_path: Path, ledger: Ledger, run
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert text in err
     ledger.close()
-    assert [path.name for path in copies.iterdir()] == ["other.db-wal"]
+    assert {path.name for path in copies.iterdir()} == {"wal.db-wal", "journal.db-journal"}
 
 
 def test_a_damaged_ledger_gives_no_backup(tmp_path: Path, ledger: Ledger) -> None:
