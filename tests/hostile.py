@@ -177,3 +177,16 @@ LARGE = {
     "900 columns of 100,000 zeros": lambda: zeros(100_000, 900),
     "a list of 200,000,000 zeros": lambda: long_list(200_000_000),
 }
+# Files of JSON, TOML and keys.
+SETTINGS = {
+    "a million brackets": lambda: b"[" * 10**6,
+    "100,000,000 values": lambda: b'{"clients":[' + b"[]," * 10**8 + b"1]}",
+    "a number of 1,000,000 digits": lambda: b"9" * 10**6,
+    "1,000,000 fields with one name": lambda: b"{" + b'"format":1,' * 10**6 + b'"a":1}',
+    "128 MiB of text": lambda: b'"' + b"x" * (128 * MIB) + b'"',
+    "half a surrogate pair": lambda: b'{"format":"\\ud800"}',
+    "a table of a thousand levels": lambda: b"a = " + b"[" * 100_000,
+    "a name of a thousand parts": lambda: b".".join([b"a"] * 100_000) + b" = 1",
+    "zeros": lambda: bytes(MIB),
+    "noise": lambda: random.Random(3).randbytes(MIB),
+}

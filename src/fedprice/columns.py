@@ -197,11 +197,11 @@ def check_columns(given: Sequence[str], known: Sequence[str], missing: Sequence[
     shown = shown if len(shown) <= LONGEST_LIST else f"{shown[:LONGEST_LIST]}…"
     lacks = f"there is no column {names}; the columns are {shown}{more}."
     if rename:
-        text = lacks if missing else f"unknown column {next(iter(rename))!r}."
+        text = lacks if missing else f"unknown column {next(iter(rename))!r:.100}."
         leave = f" Leave out {', '.join(map(repr, odd[:MOST_SHOWN]))}." if odd else ""
         raise ColumnsError(text + leave, rename)
     if unknown:
-        raise InputError(f"unknown column {unknown[0]!r}. {nearest(unknown[0], known)}")
+        raise InputError(f"unknown column {unknown[0]!r:.100}. {nearest(unknown[0], known)}")
     if missing:
         raise InputError(lacks)
 

@@ -1,4 +1,4 @@
-"""How large a table may be: what is beyond is refused before it fills the memory."""
+"""How large a file may be: what is beyond is refused before it fills the memory."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from typing import TYPE_CHECKING
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import polars as pl
 
-__all__ = ["require_few", "require_short"]
+__all__ = ["limited_content", "require_few", "require_short"]
 
 MOST_ROWS, MOST_COLUMNS = 5_000_000, 4_000
 MOST_CELLS = 480_000_000  # bytes, of which a number takes 8 and text 16 without its characters
 LONGEST_CELL = 2**20  # bytes
+LARGEST_TEXT, MOST_VALUES = 2**27, 2**23  # bytes of JSON, and its commas and brackets
+
+
+def limited_content(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a file that can be parsed as JSON in 1 GB of memory."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most or sum(map(content.count, b",[{")) > MOST_VALUES:
+        raise InputError(f"{path} must have at most {most:,} bytes and {MOST_VALUES:,} values.")
+    return content
 
 
 def require_few(name: str, rows: int, columns: int, cell: float = 16) -> None:

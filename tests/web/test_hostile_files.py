@@ -16,7 +16,7 @@ import pytest
 from fedprice import InputError
 from fedprice.web.api import LARGEST_QUESTION
 from fedprice.web.uploads import clients_of
-from tests.hostile import HOSTILE, LARGE
+from tests.hostile import HOSTILE, LARGE, SETTINGS
 from tests.web.conftest import wait_for_card
 
 if TYPE_CHECKING:
@@ -131,3 +131,45 @@ def test_hostile_files_do_not_end_the_page(
         page.reload()
         assert server.process.poll() is None, what
     assert peak_of(server.process.pid) < MEMORY
+
+
+GOOD = "client_id,samples,grad_norm,cost,value\na,120,1.2,40,0\n"
+READERS = {
+    "calibration": ["price", "clients.csv", "--calibration", "file"],
+    "offer": ["respond", "--offer", "file.json", "--cost", "3"],
+    "settings": ["study", "paper", "--settings", "file"],
+    "receipts": ["verify", "export", "--receipts", "file"],
+    "key": ["verify", "export", "--server", "file"],
+    "export": ["verify", "file"],
+    "statement": ["statement", "alice", "--export", "file"],
+    "answers": ["reveal", "file"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reader", READERS)
+def test_a_hostile_file_of_settings_ends_no_command(reader: str, tmp_path: Path) -> None:
+    (tmp_path / "clients.csv").write_text(GOOD)
+    (tmp_path / "export").write_bytes(b"{}\n")
+    for name in ("file", "file.json"):
+        (tmp_path / name).symlink_to("/dev/zero")
+    assert_refused(READERS[reader], tmp_path, "/dev/zero")
+    for what, make in SETTINGS.items():
+        for name in ("file", "file.json"):
+            (tmp_path / name).unlink()
+            (tmp_path / name).write_bytes(make())
+        assert_refused(READERS[reader], tmp_path, what)
+
+
+def assert_refused(arguments: list[str], folder: Path, what: str) -> None:
+    before = seconds_of_children()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "fedprice", *arguments],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    resource.prlimit(child.pid, resource.RLIMIT_DATA, (MEMORY * 5 // 4, MEMORY * 5 // 4))
+    out, err = child.communicate(timeout=120)
+    assert seconds_of_children() - before < LONGEST, what
+    assert child.returncode in (2, 4), (what, err)
+    assert out == "", what
+    require_line(err.removesuffix("\n"))

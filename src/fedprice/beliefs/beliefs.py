@@ -322,7 +322,7 @@ class Beliefs:
         frame = as_polars(frame)
         for name in frame.columns:
             if name not in _COLUMNS:
-                raise InputError(f"unknown column {name!r}. {nearest(name, _COLUMNS)}")
+                raise InputError(f"unknown column {name!r:.100}. {nearest(name, _COLUMNS)}")
         for name in ("cost", "value", "probability"):
             if name not in frame.columns:
                 raise InputError(

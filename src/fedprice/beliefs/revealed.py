@@ -253,7 +253,7 @@ class _Answers:
         names = frame.columns
         for name in names:
             if name not in COLUMNS:
-                raise InputError(f"unknown column {name!r}. {nearest(name, COLUMNS)}")
+                raise InputError(f"unknown column {name!r:.100}. {nearest(name, COLUMNS)}")
         for name in ("client_id", "impact", "price"):
             if name not in names:
                 raise InputError(

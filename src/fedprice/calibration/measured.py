@@ -14,6 +14,7 @@ from fedprice.calibration.searched import Search
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
 from fedprice.learning.functions import client_names, sample_counts
+from fedprice.table_limits import limited_content
 from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
@@ -273,7 +274,7 @@ class Calibration:
     def read(cls, path: str | Path) -> Self:
         """Read a calibration that `write` wrote."""
         try:
-            return cls.from_json(Path(path).read_bytes())
+            return cls.from_json(limited_content(Path(path)))
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}.") from error
         except InputError as error:

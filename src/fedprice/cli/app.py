@@ -43,6 +43,7 @@ GROUPS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {
     "A researcher": (study, compare, reveal, data),
     "": (explain,),  # named in the last line of the help instead
 }
+LONGEST = 2000  # characters of an error
 MOVED = {  # what older releases called it, and where it is
     "frontier": "price CLIENTS --budgets LO:HI:N",
     "steps": "calibrate WHAT --steps E,E,…",
@@ -139,6 +140,8 @@ def run() -> int:
         return _fail(said or error.format_message(), 2)  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped.", STOPPED)
+    except MemoryError:
+        return _fail("this takes more memory than there is; give smaller files.", 1)
     except OSError as error:
         # stdout is gone or full: keep the interpreter from complaining when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -151,6 +154,7 @@ def run() -> int:
 
 def _fail(message: str, code: int) -> int:
     line = safe(" ".join(message.split()))
+    line = line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
     if line:
         sys.stderr.write(f"fedprice: {line}\n")
     return code

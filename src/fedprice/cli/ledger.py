@@ -15,6 +15,7 @@ from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr, stdout
 from fedprice.cli.market_tables import as_wide_as_terminal, luck_line, market_table
 from fedprice.errors import InputError, UnverifiedError
+from fedprice.table_limits import limited_content
 from fedprice.tables import check_output, json_text
 
 if TYPE_CHECKING:
@@ -367,7 +368,7 @@ def _public_key(option: str, text: str | None) -> str | None:
     if text is not None and text.endswith(".key"):
         raise InputError(f"{option} must be a public key, or its file; {text} is a private one.")
     if text is not None and Path(text).is_file():
-        text = Path(text).read_text("utf-8", errors="replace").strip()
+        text = limited_content(Path(text)).decode(errors="replace").strip()
     if text is not None and not re.fullmatch("[0-9a-f]{64}", text):
         raise InputError(f"{option} must be 64 hexadecimal digits, or a file with them.")
     if text is not None:

@@ -16,6 +16,7 @@ import typer
 from fedprice.cli.console import stderr
 from fedprice.cli.ledger import DEFAULT_URL, LedgerUrl, micro_units_of, opened_ledger
 from fedprice.errors import InputError
+from fedprice.table_limits import limited_content
 from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _asked(path: Path, kind: Any) -> tuple[Signed, Any, str]:
     from fedprice.market.messages import RefusedError, Signed
 
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        kept = json.loads(limited_content(path))
         key, signature = (bytes.fromhex(kept[name]) for name in ("key", "signature"))
         signed = Signed(kept["content"].encode(), signature, key)
         proof = str(kept.get("proof", ""))
@@ -134,7 +135,7 @@ def _asked(path: Path, kind: Any) -> tuple[Signed, Any, str]:
     except RefusedError as error:
         wanted = kind.__name__.lower()
         raise InputError(f"{path} is not a request for a {wanted}: {error}") from error
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{path} is not a request; write one with: fedprice ledger request"
         ) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedprice.errors import InputError, nearest
+from fedprice.table_limits import limited_content
 from fedprice.tables import number_column, read_table
 from fedprice.tariff import Tariffs
 
@@ -72,7 +73,7 @@ def _rows(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     if path.suffix != ".json":
         return read_table(path).rows(named=True), None
     try:
-        whole = json.loads(path.read_bytes())
+        whole = json.loads(limited_content(path))
         rows, form = whole["clients"], whole["summary"].get("form")
         if not all(isinstance(row, dict) for row in rows):
             raise TypeError

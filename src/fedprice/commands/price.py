@@ -194,7 +194,7 @@ def losses_of(frame: pl.DataFrame, name: str, clients: Clients) -> FloatArray:
     """
     for column in frame.columns:
         if column not in LOSS_COLUMNS:
-            raise InputError(f"unknown column {column!r}. {nearest(column, LOSS_COLUMNS)}")
+            raise InputError(f"unknown column {column!r:.100}. {nearest(column, LOSS_COLUMNS)}")
     for column in ("client_id", name):
         if column not in frame.columns:
             raise InputError(

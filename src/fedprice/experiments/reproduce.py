@@ -21,6 +21,7 @@ from fedprice.experiments.setup_study import OTHER_RUNS, SetupStudy, begin
 from fedprice.experiments.setups import setup_of
 from fedprice.experiments.work import Work
 from fedprice.pricing import find_schemes
+from fedprice.table_limits import limited_content
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
@@ -172,8 +173,8 @@ def _note_time(folder: Path, settings: Settings, seconds: float) -> None:
 
 def _run_facts(folder: Path) -> dict[str, Any]:
     try:
-        facts: dict[str, Any] = json.loads((folder / RUN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        facts: dict[str, Any] = json.loads(limited_content(folder / RUN))
+    except (OSError, ValueError, RecursionError):
         return {}
     return facts
 

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fedprice.errors import InputError, nearest
 from fedprice.experiments.setups import SETUPS, setup_of
+from fedprice.table_limits import limited_content
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["PAPER_SCHEMES", "PUBLISHED_SCHEMES", "Settings", "StudySettings"]
 
+LARGEST = 2**16  # bytes of a file: the time that TOML takes grows with the square of a name
 PAPER_SCHEMES = ("equilibrium", "weighted", "uniform")
 PUBLISHED_SCHEMES = ("weighted-published", "uniform-published")
 SEEDS = 12  # of a quick run
@@ -125,10 +127,10 @@ class Settings(StudySettings):
     def read(cls, path: Path) -> Self:
         """Read settings as `to_toml` writes them."""
         try:
-            content = tomllib.loads(path.read_text(encoding="utf-8"))
+            content = tomllib.loads(limited_content(path, LARGEST).decode())
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror}.") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise InputError(f"{path} is not TOML: {error}.") from error
         known = [field.name for field in fields(cls)]
         for name in content:

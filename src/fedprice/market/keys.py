@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
 from fedprice.market.messages import SigningKey, require_digest, require_public_key
+from fedprice.table_limits import limited_content
 from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def read_public_key(path: str | Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        text = path.read_text("utf-8", errors="replace").strip()
+        text = limited_content(path).decode(errors="replace").strip()
     except OSError as error:
         raise InputError(f"cannot read the key {path}: {error.strerror}.") from error
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedprice.errors import InputError
 from fedprice.experiments.text import interval_text, number_text
-from fedprice.tables import table_of
+from fedprice.tables import read_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def studied_budgets(folder: Path | None) -> pl.DataFrame | None:
         return None
     path = _inside(folder, folder / "tables" / BUDGETS)
     try:
-        table = table_of(path.read_bytes(), str(path))
+        table = read_table(path)
         metric = _metric(table)
         if metric is None or not {"scheme", "budget"} <= {*table.columns}:
             return None
