@@ -178,7 +178,7 @@ LARGE = {
     "a list of 200,000,000 zeros": lambda: long_list(200_000_000),
 }
 # Files of JSON, TOML and keys.
-SETTINGS = {
+SETTINGS: dict[str, Callable[[], bytes]] = {
     "a million brackets": lambda: b"[" * 10**6,
     "100,000,000 values": lambda: b'{"clients":[' + b"[]," * 10**8 + b"1]}",
     "a number of 1,000,000 digits": lambda: b"9" * 10**6,
