@@ -2,7 +2,7 @@
 
 Ten clients with different data train a softmax regression in process. First, each has a level of
 its own, between 0.1 and 1, whatever its size and data: rare clients cost accuracy, which weights
-make up for in part. The last two rows have as many joiners, and the same level for all. Then two
+make up for in part. The last three rows have as many joiners, and the same level for all. Then two
 clients are slow, so that their updates come some rounds late, and rounds do not wait for them; one
 more goes away after a third of the rounds, and comes back after two thirds. Losses are the global
 ones, in per cent above that of FedAvg with everybody in the same seed's run; intervals are 95 %,
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
 import time
 from pathlib import Path
@@ -31,7 +32,7 @@ from fedprice.experiments.measures import students_interval
 from fedprice.flower import InProcessGrid, Limits, Participation
 from fedprice.flower.wire import to_record
 from fedprice.rounds import FedAvg as Mean
-from fedprice.rounds import HorvitzThompson
+from fedprice.rounds import HorvitzThompson, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,6 +106,9 @@ def strategies(seed: int) -> dict[str, dict[str, tuple[Strategy, bool]]]:
         "levels of 0.1 to 1": {
             "FedAvg with everybody": (FedAvg(**plain), False),
             "Participation": (Participation(levels, **common), False),
+            "Participation, memory without a cap": (
+                Participation(levels, aggregator=Memory(cap=math.inf), **common), False
+            ),
             "Participation, Horvitz–Thompson": (
                 Participation(levels, aggregator=HorvitzThompson(), **common), False
             ),
@@ -114,6 +118,12 @@ def strategies(seed: int) -> dict[str, dict[str, tuple[Strategy, bool]]]:
             "Participation, the same level for all": (
                 Participation(sum(LEVELS) / CLIENTS, **common), False
             ),
+            "Participation, the same, memory without a cap": (
+                Participation(
+                    sum(LEVELS) / CLIENTS, aggregator=Memory(cap=math.inf), **common
+                ),
+                False,
+            ),
             "FedAvg over as many random clients": (
                 FedAvg(**{**plain, "fraction_train": sum(LEVELS) / CLIENTS}), False
             ),
@@ -121,6 +131,9 @@ def strategies(seed: int) -> dict[str, dict[str, tuple[Strategy, bool]]]:
         f"two slow, one away, {ENOUGH} of {CLIENTS} suffice": {
             "FedAvg with everybody": (FedAvg(**plain), False),
             "Participation": (Participation(**late), True),
+            "Participation, memory without a cap": (
+                Participation(aggregator=Memory(cap=math.inf), **late), True
+            ),
             "Participation, Horvitz–Thompson": (
                 Participation(aggregator=HorvitzThompson(), **late), True
             ),
