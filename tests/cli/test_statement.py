@@ -160,7 +160,7 @@ def test_bad_input_is_one_line(run: Run, home: Path) -> None:
         (("ledger", "export", "--client", "alice", "-o", "x.csv"), "must be a .jsonl file; got x."),
         (
             ("ledger", "export", "--date", "2026-01-02", "-o", "x.csv"),
-            "--date applies only to accounting files",
+            "--date applies only to .beancount files",
         ),
     ):
         code, out, err = run(*arguments)
