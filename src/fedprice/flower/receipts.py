@@ -88,8 +88,8 @@ class Receipts:
 
     def _since(self, client: str, number: int) -> tuple[int, str]:
         """Return the digests of entries since the last head that a client was sent."""
-        known = self._first + len(self._links)
-        self._links += self._ledger.digests(known)
+        if (known := self._first + len(self._links)) < number:  # not once more for each client
+            self._links += self._ledger.digests(known, number)
         after = self._seen.get(client, self._first)
         self._seen[client] = number
         return after, "".join(self._links[after - self._first : number - self._first])

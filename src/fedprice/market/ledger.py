@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DamagedError", "Delivered", "Entry", "Head", "Ledger", "LedgerError", "Refused"]
 
+DIGESTS = 64  # kept of the last entries, for clients that are sent them
 UNIT = "CREDIT"
 # What an entry's line has besides its content and postings.
 _AROUND = canonical(
@@ -570,7 +571,8 @@ class Ledger(LedgerReader):
                 posted = canonical(lines)
                 if not _fits_a_line(text, posted):
                     raise LedgerError(f"{title} is too large to be verified. Nothing was recorded.")
-                hash_ = chained_hash(previous, number, entry_digest(text, posted))
+                digest = entry_digest(text, posted)
+                hash_ = chained_hash(previous, number, digest)
                 signature = self._signature(content, number, hash_)
                 ids = account_ids(connection, lines, self._ids)
                 run, round_ = _place(kind, of)
@@ -581,6 +583,8 @@ class Ledger(LedgerReader):
                     then(connection)
             enter()
             books.hashes.append(hash_)
+            self._digests[number] = digest
+            self._digests.pop(number - DIGESTS, None)
         return True
 
     def _signature(self, content: dict[str, Any], number: int, hash_: str) -> str:

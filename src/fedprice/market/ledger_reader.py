@@ -58,6 +58,7 @@ class LedgerReader:
     def __init__(self, database: Database) -> None:
         self._database, self.name = database, database.name
         self._books = _new_books()
+        self._digests: dict[int, str] = {}  # of the last entries that were written here
         self._lock = threading.RLock()
 
     @property
@@ -132,12 +133,15 @@ class LedgerReader:
             raise LedgerError(f"{self.name} has no entry {[kind, *of]}.")
         return found[1]
 
-    def digests(self, after: int) -> list[str]:
-        """Return the digests of the entries after one, from which their hashes follow."""
+    def digests(self, after: int, until: int) -> list[str]:
+        """Return the digests of the entries in a range, from which their hashes follow."""
+        numbers = range(after + 1, until + 1)
+        if all(number in self._digests for number in numbers):
+            return [self._digests[number] for number in numbers]
         with self._reading() as connection:
             return [
                 entry_digest(canonical(own.content), canonical(own.postings))
-                for own in chain(connection, after=after)
+                for own in chain(connection, after=after, until=until)
             ]
 
     def offers(self, run: str, attempt: int) -> tuple[str, list[tuple[str, str]]] | None:
