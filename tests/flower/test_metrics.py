@@ -53,7 +53,7 @@ def test_a_metric_that_one_client_lacks_is_the_mean_of_the_others() -> None:
         ("c", {"loss": 2.0, "auc": 0.8}),  # counts with the samples that it agreed on
         ("d", {"num-examples": 0.0, "f1": 1.0}),
     ):
-        content = RecordDict({"metrics": MetricRecord(found)})
+        content = RecordDict({"metrics": MetricRecord({**found})})
         answers.append((name, SimpleNamespace(has_error=lambda: False, content=content)))
     means = mean_metrics(answers, dict.fromkeys("abcd", 2))
     assert means is not None
