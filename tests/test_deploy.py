@@ -58,7 +58,7 @@ def test_whatever_a_service_uses_is_there_and_used(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_images_are_pinned(name: str) -> None:
     for service in read(name)["services"].values():
-        assert re.fullmatch(r"(postgres:17|fedprice:[0-9.]+)", service["image"])
+        assert re.fullmatch(r"(postgres:17@sha256:[0-9a-f]{64}|fedprice:[0-9.]+)", service["image"])
     assert "flwr==1.41.0\n" in (ROOT / "constraints.txt").read_text()
 
 
