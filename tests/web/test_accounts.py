@@ -1,5 +1,6 @@
 """Accounts of clients: the same from a ledger and from its export, and exports that are refused."""
 
+import re
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -86,8 +87,9 @@ def test_an_export_for_a_client_has_its_account_and_says_that_it_is_a_part(
 
 
 def test_what_is_refused(small: Small) -> None:
+    nobody_missed = re.sub(rb'"missed":\[[^\]]+\]', b'"missed":[]', small.export, count=1)
     for content, heads, said in (
-        (small.export.replace(b'"missed":["alice"]', b'"missed":[]', 1), (), "does not verify"),
+        (nobody_missed, (), "does not verify"),
         (b"".join(small.export.splitlines(True)[:-1]), (small.ledger.head().hash,), "truncated"),
         (b"", (), "there is no entry"),
         (b"\x00\xff" * 50, (), "line 1 is not an entry of an exported ledger"),
