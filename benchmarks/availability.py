@@ -52,7 +52,7 @@ from fedprice.rounds.availability import (
 from fedprice.rounds.coins import COINS
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import FloatArray, IntArray, State
     from fedprice.rounds import Aggregator, History
 
 HERE = Path(__file__).parent

@@ -27,7 +27,7 @@ import fedprice as fp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 HERE = Path(__file__).parent
 BOUND, BUDGET = fp.Bound(alpha=3.3, rounds=1000), 200.0

@@ -31,7 +31,7 @@ from fedprice.experiments.setups import setup_of
 from fedprice.rounds import simulate_runs
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.calibration import Calibration, Fit
 
 HERE = Path(__file__).parent

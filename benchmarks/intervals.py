@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.experiments.looks import ERROR
+from fedprice.experiments.interim_looks import ERROR
 from fedprice.experiments.measures import Estimate, interval_of_mean, on_grid, race_between, smooth
+from fedprice.experiments.number_text import interval_text
 from fedprice.experiments.reproduce import gather
 from fedprice.experiments.setup_claims import RACES
-from fedprice.experiments.text import interval_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.experiments.setup_results import SetupResult
 
 HERE = Path(__file__).parent

@@ -37,7 +37,7 @@ from fedprice.rounds import HorvitzThompson, simulate, simulate_runs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import Arrays
+    from fedprice._plumbing.arrays import Arrays
 
 HERE = Path(__file__).parent
 STEPS, BATCH, LEVEL = 100, 24, 0.25

@@ -16,7 +16,7 @@ from fedprice.data.partition import scaled_sizes
 from fedprice.data.sources import load_images
 
 if TYPE_CHECKING:
-    from fedprice.arrays import Arrays
+    from fedprice._plumbing.arrays import Arrays
 
 __all__ = ["cnn", "digits", "mlp", "quickstart"]
 

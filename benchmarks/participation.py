@@ -32,18 +32,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import fedprice as fp
+from fedprice._plumbing.plots import COLORS, new_figure
 from fedprice.bound import random_loss
-from fedprice.experiments import paper
+from fedprice.experiments import paper_numbers as paper
 from fedprice.experiments.measures import Timed, students_interval
 from fedprice.experiments.setups import Setup, setup_of
-from fedprice.plots import COLORS, new_figure
 from fedprice.rounds import Memory, simulate
 from fedprice.rounds.aggregation.stored import bytes_needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.calibration import Calibration
 
 HERE = Path(__file__).parent

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 
 import fedprice as fp
-from fedprice.pricing.reference import convex, msearch
+from fedprice.contrib.reference import convex, msearch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,16 +20,17 @@ from scipy import stats
 
 import fedprice as fp
 from fedprice.commands.compare import tariff_schemes
+from fedprice.contrib import RIVALS
 from fedprice.experiments.setups import SETUPS
 from fedprice.learning.optimum import best_loss
-from fedprice.pricing import RIVALS, SCHEMES
+from fedprice.pricing import SCHEMES
 from fedprice.rounds import FedAvg
 from fedprice.rounds.simulation import simulate_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 HERE = Path(__file__).parent
 BOUND, BUDGET = fp.Bound(alpha=3.3, rounds=1000), 200.0

@@ -50,7 +50,7 @@ from fedprice.rounds.aggregation.base import Arrivals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.rounds import Aggregator, ServerStep
 
 HERE = Path(__file__).parent

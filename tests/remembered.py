@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedprice.arrays import State
+from fedprice._plumbing.arrays import State
 from fedprice.rounds import Memory
 from fedprice.rounds.aggregation import Arrivals
 

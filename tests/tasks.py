@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedprice.arrays import Arrays
+from fedprice._plumbing.arrays import Arrays
 from fedprice.learning import FunctionTask, Task
 
 Update = Callable[[Arrays, int, int, int], Arrays]

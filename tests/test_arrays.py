@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedprice.arrays import LARGE, each_meanwhile, in_parts, scratch
+from fedprice._plumbing.arrays import LARGE, each_meanwhile, in_parts, scratch
 
 
 def test_the_next_item_is_made_while_the_last_one_is_worked_on() -> None:

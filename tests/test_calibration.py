@@ -11,7 +11,7 @@ import pytest
 from scipy.optimize import minimize
 
 from fedprice import Clients, Game, InputError, solve
-from fedprice.arrays import Arrays
+from fedprice._plumbing.arrays import Arrays
 from fedprice.bound import random_loss
 from fedprice.calibration import Calibration, Fit, Slope, calibrate, usual_levels
 from fedprice.calibration.fits import fit_alpha, fit_slope

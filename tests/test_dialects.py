@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from fedprice import Clients, InputError
+from fedprice._plumbing.tables import number_column, read_table, table_of
 from fedprice.errors import MissingExtraError
-from fedprice.tables import number_column, read_table, table_of
 from tests.spreadsheets import Cell, xlsx
 
 HEADER = ("client_id", "samples", "grad_norm", "cost", "value")

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from fedprice import Bound, Clients, Game, InputError, MissingExtraError, solve
-from fedprice.tables import as_polars
+from fedprice._plumbing.tables import as_polars
 
 COLUMNS: dict[str, Any] = {
     "client_id": ["a", "é, b"],

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedprice.plots import COLORS, ON_SCREEN
+from fedprice._plumbing.plots import COLORS, ON_SCREEN
 
 # Machado, Oliveira, Fernandes (2009): linear RGB as somebody without one kind of cone sees it.
 SEEN = {

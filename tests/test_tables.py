@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from fedprice import InputError
-from fedprice.dialects import plain_numbers
-from fedprice.foreign_tables import read_apart
-from fedprice.table_limits import require_short
-from fedprice.tables import check_output, whole_file, write_table
+from fedprice._plumbing.dialects import plain_numbers
+from fedprice._plumbing.foreign_tables import read_apart
+from fedprice._plumbing.table_limits import require_short
+from fedprice._plumbing.tables import check_output, whole_file, write_table
 from tests.conftest import Run
 
 FRAME = pl.DataFrame({"client_id": ["a"], "payment": [-1.0]})

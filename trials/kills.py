@@ -18,7 +18,7 @@ import numpy as np
 import sqlalchemy
 from sqlalchemy import event
 
-from fedprice import rows
+from fedprice._plumbing import rows
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market
 from fedprice.rounds.aggregation import filed

@@ -38,15 +38,15 @@ from fedprice.random_clients import population
 if TYPE_CHECKING:
     from fedprice.beliefs.beliefs import Beliefs
     from fedprice.beliefs.evidence import Evidence
+    from fedprice.beliefs.from_others import post_from_others
     from fedprice.beliefs.lies import manipulability
-    from fedprice.beliefs.others import post_from_others
     from fedprice.beliefs.posted import Posted
     from fedprice.beliefs.posting import post
     from fedprice.beliefs.refusals import refusals
     from fedprice.beliefs.revealed import reveal
     from fedprice.calibration import Calibration, calibrate
     from fedprice.data.federation import Federation
-    from fedprice.experiments.own_study import study
+    from fedprice.experiments.user_study import study
     from fedprice.learning.logistic import LogisticRegression
     from fedprice.learning.task import Task
     from fedprice.learning.training import Training
@@ -72,12 +72,12 @@ _LATER = {
     "calibrate": "fedprice.calibration",
     "manipulability": "fedprice.beliefs.lies",
     "post": "fedprice.beliefs.posting",
-    "post_from_others": "fedprice.beliefs.others",
+    "post_from_others": "fedprice.beliefs.from_others",
     "refusals": "fedprice.beliefs.refusals",
     "reveal": "fedprice.beliefs.revealed",
     "simulate": "fedprice.rounds.simulation",
     "simulate_market": "fedprice.market.simulation",
-    "study": "fedprice.experiments.own_study",
+    "study": "fedprice.experiments.user_study",
 }
 
 __all__ = [

@@ -18,7 +18,7 @@ from fedprice.errors import InputError, number_like
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.clients import Clients
 
 

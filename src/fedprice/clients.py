@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.client_columns import (
+from fedprice._plumbing.client_columns import (
     Columns,
     class_names,
     client_names,
@@ -16,9 +16,8 @@ from fedprice.client_columns import (
     require_shares,
     shares_of,
 )
-from fedprice.columns import ColumnsError, check_columns, refuse_totals, renamed
-from fedprice.errors import InputError, nearest, number_like
-from fedprice.tables import (
+from fedprice._plumbing.columns import ColumnsError, check_columns, refuse_totals, renamed
+from fedprice._plumbing.tables import (
     as_pandas,
     as_polars,
     number_column,
@@ -26,6 +25,7 @@ from fedprice.tables import (
     text_column,
     write_table,
 )
+from fedprice.errors import InputError, nearest, number_like
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 
 __all__ = [

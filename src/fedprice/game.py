@@ -19,7 +19,7 @@ from fedprice.errors import InputError, number_like, precision_error
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.bound import Bound
     from fedprice.clients import Clients
 

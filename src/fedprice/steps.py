@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.arrays import NORMAL_95
+from fedprice._plumbing.arrays import NORMAL_95
+from fedprice._plumbing.plots import COLORS, new_figure
+from fedprice._plumbing.tables import as_pandas
 from fedprice.bound import Bound
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
 from fedprice.game import Game
-from fedprice.plots import COLORS, new_figure
 from fedprice.pricing import Status, solve
-from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.calibration import Calibration, Fit
     from fedprice.pricing import Outcome
 

@@ -21,7 +21,7 @@ from fedprice.game import best_level, price_at
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
 
 __all__ = ["TIE", "Tariffs"]
 

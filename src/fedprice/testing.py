@@ -20,7 +20,7 @@ from fedprice.rounds.aggregation.base import Arrivals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import IntArray
+    from fedprice._plumbing.arrays import IntArray
     from fedprice.learning.task import Task
     from fedprice.pricing.outcome import Outcome
     from fedprice.rounds.aggregation.base import Aggregator

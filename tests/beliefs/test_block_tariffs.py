@@ -20,7 +20,7 @@ from fedprice.game import best_level
 from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
 
 ONE = np.ones(1)
 GROUP = np.zeros(1, np.int64)

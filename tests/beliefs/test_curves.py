@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize
 
-from fedprice.beliefs.answers import levels_at
 from fedprice.beliefs.beliefs import Beliefs, Types
+from fedprice.beliefs.best_levels import levels_at
 from fedprice.beliefs.curves import Curves
 from fedprice.beliefs.hulls import buy, lower_hull
 from fedprice.game import best_level, price_at

@@ -9,14 +9,14 @@ import pytest
 from scipy.optimize import linprog
 
 import fedprice as fp
-from fedprice.arrays import FloatArray
+from fedprice._plumbing.arrays import FloatArray
 from fedprice.beliefs import block_tariffs
-from fedprice.beliefs.answers import levels_at
+from fedprice.beliefs.best_levels import levels_at
 from fedprice.beliefs.evidence import Evidence
 from fedprice.beliefs.families import Family, Population
 from fedprice.beliefs.hulls import buy
 from fedprice.beliefs.posting import _Asked, _Prices
-from fedprice.beliefs.prices import MOST_CELLS, Search
+from fedprice.beliefs.price_search import MOST_CELLS, Search
 from fedprice.game import best_level, price_at
 from fedprice.tariff import Tariffs
 

@@ -20,7 +20,7 @@ from fedprice import (
     solve,
     utilities,
 )
-from fedprice.beliefs.reports import equilibria
+from fedprice.beliefs.reported_outcomes import equilibria
 from tests.games import EXPONENTS, hostile, random_game
 
 FORTY = Game(population(), bound=Bound(alpha=3.3, rounds=1000), budget=200)

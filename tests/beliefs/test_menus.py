@@ -15,11 +15,11 @@ import fedprice as fp
 from fedprice.beliefs.beliefs import Beliefs, Types
 from fedprice.beliefs.expectations import expected
 from fedprice.beliefs.menus import costs_of, post_menus
-from fedprice.beliefs.tails import tail_fee
+from fedprice.beliefs.tariff_tails import tail_fee
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.tariff import Tariffs
 
 cp: Any = importlib.import_module("cvxpy")  # typed in part only

@@ -1,4 +1,4 @@
-"""Tests for `fedprice.beliefs.others`: tariffs from what the other clients reported or did."""
+"""Tests for `fedprice.beliefs.from_others`: tariffs from what the other clients reported or did."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import fedprice as fp
 from fedprice.beliefs.evidence import Evidence
-from fedprice.beliefs.others import _stacked
+from fedprice.beliefs.from_others import _stacked
 from fedprice.tariff import Tariffs
 
 BOUND = fp.Bound(alpha=3.3, rounds=1000)

@@ -8,12 +8,12 @@ import pytest
 from scipy import optimize
 
 import fedprice as fp
-from fedprice.arrays import FloatArray
+from fedprice._plumbing.arrays import FloatArray
 from fedprice.beliefs import families
 from fedprice.beliefs.display import floor_facts
 from fedprice.beliefs.expectations import expected
 from fedprice.beliefs.families import Population
-from fedprice.beliefs.prices import NoPriceError, Search
+from fedprice.beliefs.price_search import NoPriceError, Search
 from fedprice.game import best_level
 from fedprice.pricing.display import number
 

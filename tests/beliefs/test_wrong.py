@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedprice as fp
-from fedprice.beliefs.wrong import under
+from fedprice.beliefs.if_wrong import under
 
 BOUND = fp.Bound(alpha=3.3, rounds=1000)
 GUESS = fp.Beliefs.exponential(cost=50, value=4000, cells=8)

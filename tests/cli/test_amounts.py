@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import fedprice as fp
+from fedprice._plumbing.dialects import number_text, typed_number
 from fedprice.commands.what_if import parse_changes
-from fedprice.dialects import number_text, typed_number
-from fedprice.web.asked import Asked
+from fedprice.web.price_state import Asked
 from tests.conftest import Run
 
 TABLE = "client_id,samples,cost\na,100,40\nb,200,50\nc,400,60\nd,900,20\n"

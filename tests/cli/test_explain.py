@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from fedprice.cli.app import app
+from fedprice.commands.words import SCHEME_WORDS, WORDS
 from fedprice.errors import InputError
 from fedprice.pricing import SCHEMES
-from fedprice.words import SCHEME_WORDS, WORDS
 
 
 def said(*words: str) -> str:

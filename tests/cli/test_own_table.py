@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 
 import fedprice as fp
+from fedprice._plumbing.columns import ColumnsError, parse_rename
 from fedprice.beliefs.refusals import Outside
-from fedprice.columns import ColumnsError, parse_rename
 from fedprice.commands.assumptions import ALPHA_FREE, Assumptions
 from fedprice.commands.cost_letters import cost_of_levels, margin_of, rounded_contracts
 from fedprice.commands.games import read_assumed_game

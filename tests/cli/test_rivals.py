@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedprice import population
-from fedprice.pricing import RIVALS
+from fedprice.contrib import RIVALS
 from tests.conftest import Run
 
 ALPHA = ("--alpha", "3.3")

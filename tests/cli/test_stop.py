@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedprice.python_files import load_function
+from fedprice._plumbing.python_files import load_function
 from tests.cli.test_own import COSTS, TASK, calibration
 from tests.conftest import Run
 

@@ -34,13 +34,13 @@ def version() -> str:
 def test_whatever_a_run_executes_is_in_the_version() -> None:
     modules = executed_modules(*ENGINE)
     assert {
-        "fedprice.arrays", "fedprice.rows", "fedprice.learning.kernels", "fedprice.rounds.loop",
-        "fedprice.rounds.aggregation.memory",
+        "fedprice._plumbing.arrays", "fedprice._plumbing.rows", "fedprice.learning.kernels",
+        "fedprice.rounds.loop", "fedprice.rounds.aggregation.memory",
     } <= set(modules)  # fmt: skip
     assert not any(name.startswith("fedprice.pricing") for name in modules)
 
 
-@pytest.mark.parametrize("module", ["arrays.py", "learning/kernels.py"])
+@pytest.mark.parametrize("module", ["_plumbing/arrays.py", "learning/kernels.py"])
 def test_a_comment_changes_nothing_and_code_does(source: Path, module: str) -> None:
     before, path = version(), source / module
     text = path.read_text(encoding="utf-8").replace('"""', '"""Roughly: ', 1)

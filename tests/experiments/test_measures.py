@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fedprice.arrays import FloatArray
+from fedprice._plumbing.arrays import FloatArray
 from fedprice.experiments.cells import Curve
-from fedprice.experiments.looks import error_of_a_look, looks
+from fedprice.experiments.interim_looks import error_of_a_look, looks
 from fedprice.experiments.measures import (
     POINTS,
     Estimate,

@@ -14,12 +14,12 @@ from fedprice.calibration import Calibration, Fit
 from fedprice.data.digits import digits
 from fedprice.errors import InputError
 from fedprice.experiments.cells import Cell, Store, TaskSource, compute
-from fedprice.experiments.lead import _beside
 from fedprice.experiments.measures import Estimate
+from fedprice.experiments.report_lead import _beside
 from fedprice.experiments.results import Result
 from fedprice.experiments.verdicts import Claim, Verdict
 from fedprice.learning import Training
-from fedprice.web.studied import accuracy_bought, studied_budgets
+from fedprice.web.study_results import accuracy_bought, studied_budgets
 
 if TYPE_CHECKING:
     from pathlib import Path

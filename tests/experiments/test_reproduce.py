@@ -22,8 +22,8 @@ from scipy.stats import spearmanr
 
 from fedprice.errors import InputError
 from fedprice.experiments import cells as cells_module
-from fedprice.experiments import paper
-from fedprice.experiments.beyond import bound_points, losses_along, rank_correlation
+from fedprice.experiments import paper_numbers as paper
+from fedprice.experiments.beyond_tables import bound_points, losses_along, rank_correlation
 from fedprice.experiments.cells import SetupSource, compute
 from fedprice.experiments.reproduce import Reproduction, gather, reproduce
 from fedprice.experiments.results import title_of
@@ -31,7 +31,7 @@ from fedprice.experiments.settings import PAPER_SCHEMES, Settings
 from fedprice.experiments.setup_claims import RACES, all_claims
 from fedprice.experiments.setup_report import report_of
 from fedprice.experiments.setup_tables import all_tables
-from fedprice.experiments.tables import total_utility, utility_gain
+from fedprice.experiments.study_tables import total_utility, utility_gain
 from fedprice.experiments.verdicts import Verdict
 from fedprice.pricing import solve
 from fedprice.pricing.along import price_along

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message, RecordDict
 
-from fedprice.arrays import LARGE
+from fedprice._plumbing.arrays import LARGE
 from fedprice.flower.compat import name_server
 from fedprice.flower.intake import _require_reply, _subtract
 from fedprice.market.messages import RefusedError

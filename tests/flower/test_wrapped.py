@@ -15,7 +15,7 @@ from flwr.server.workflow import SecAggPlusWorkflow
 from flwr.serverapp import Grid
 from flwr.serverapp import strategy as flower
 
-from fedprice.arrays import State
+from fedprice._plumbing.arrays import State
 from fedprice.errors import InputError
 from fedprice.flower.compat import name_server
 from fedprice.flower.intake import without_arrays

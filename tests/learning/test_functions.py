@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedprice import Bound, Clients, Game, InputError, Outcome, solve
-from fedprice.arrays import Arrays
+from fedprice._plumbing.arrays import Arrays
 from fedprice.learning import FunctionTask, Task
 from fedprice.market.ledger import Ledger
 from fedprice.market.simulation import simulate_market

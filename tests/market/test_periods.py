@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from fedprice import Bound, Clients, Game, InputError, Outcome, Task, solve
-from fedprice.arrays import Arrays
+from fedprice._plumbing.arrays import Arrays
+from fedprice._plumbing.rows import CHUNK
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.export import export
 from fedprice.market.ledger import Ledger, LedgerError
@@ -22,7 +23,6 @@ from fedprice.market.tariffs import Tariff
 from fedprice.market.updates import SLACK, norm_cap
 from fedprice.rounds import History, Momentum, Plain, ServerStep
 from fedprice.rounds.loop import Round, Rounds
-from fedprice.rows import CHUNK
 from fedprice.verify import (
     VerificationError,
     check_entries,
@@ -156,7 +156,7 @@ def test_an_export_of_periods_verifies(chained: Ledger, tmp_path: Path) -> None:
 def test_a_stopped_second_period_goes_on_to_the_same_bits(
     chained: Ledger, tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedprice.rows.CHUNK", chunk)
+    monkeypatch.setattr("fedprice._plumbing.rows.CHUNK", chunk)
     path = str(tmp_path / "market.db")
 
     def stop(done: int) -> None:

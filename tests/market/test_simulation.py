@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedprice import SCHEMES, Clients, Game, InputError, Scheme, solve
+from fedprice._plumbing.rows import CHUNK
 from fedprice.market.ledger import Ledger, LedgerError
 from fedprice.market.messages import SigningKey
 from fedprice.market.money import LEVEL_ONE, MICRO, level_units, micro_units
@@ -19,7 +20,6 @@ from fedprice.market.simulation import simulate_market
 from fedprice.market.terms import budgeted_tariffs, least_levels
 from fedprice.market.updates import Update, arrays_hash
 from fedprice.pricing.subset import subset
-from fedprice.rows import CHUNK
 from trials.markets import (
     NAMES,
     ROUNDS,
@@ -89,7 +89,7 @@ def test_a_stopped_run_goes_on_to_the_same_model_and_ledger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whether each round writes all that is remembered, or what it changed."""
-    monkeypatch.setattr("fedprice.rows.CHUNK", chunk)
+    monkeypatch.setattr("fedprice._plumbing.rows.CHUNK", chunk)
     task = small_task()
 
     def stop(done: int) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedprice.arrays import State
+from fedprice._plumbing.arrays import State
 from fedprice.errors import InputError
 from fedprice.market import states
 from fedprice.market.ledger import DamagedError, Ledger

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedprice import Bound, Game, Outcome, Status, population, solve
-from fedprice.pricing.reference import convex, msearch, random_starts
+from fedprice.contrib.reference import convex, msearch, random_starts
 from tests.games import EXPONENTS, random_game
 
 GAMES = 75  # an exponent

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from fedprice import Bound, Game, best_response, frontier, population, refusals, solve
-from fedprice.arrays import FloatArray
+from fedprice._plumbing.arrays import FloatArray
 from fedprice.commands.warnings import frontier_warnings, price_warnings, scheme_warnings
 from fedprice.pricing.doubtful import doubtful_payers
 from tests.games import games

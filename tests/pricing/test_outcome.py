@@ -23,8 +23,8 @@ from fedprice import (
     frontier,
     solve,
 )
+from fedprice._plumbing.tables import as_polars
 from fedprice.pricing.display import certificate_line
-from fedprice.tables import as_polars
 
 CLIENTS = Clients(
     samples=[10, 20, 30],

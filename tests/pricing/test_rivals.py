@@ -19,9 +19,10 @@ from fedprice import (
     price_for,
     solve,
 )
-from fedprice.arrays import FloatArray
-from fedprice.pricing import RIVALS, SCHEMES
-from fedprice.pricing.rivals.auction import asks, unpaid_levels
+from fedprice._plumbing.arrays import FloatArray
+from fedprice.contrib import RIVALS
+from fedprice.contrib.rivals.auction import asks, unpaid_levels
+from fedprice.pricing import SCHEMES
 from tests.games import games
 
 BOUND = Bound(alpha=3.3, rounds=1000)

@@ -23,7 +23,8 @@ from fedprice import (
     solve,
 )
 from fedprice.commands.warnings import price_warnings
-from fedprice.pricing import RIVALS, find_scheme, find_schemes
+from fedprice.contrib import RIVALS
+from fedprice.pricing import find_scheme, find_schemes
 from fedprice.pricing.display import infeasible_line
 from tests.games import games
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fedprice.arrays import BoolArray, FloatArray, IntArray, State
+from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray, State
 from fedprice.learning import Task
 from fedprice.learning.task import Updates
 from fedprice.rounds import AGGREGATORS, Aggregator, FedAvg, Hajek, HorvitzThompson

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedprice.arrays import State
+from fedprice._plumbing.arrays import State
 from fedprice.errors import InputError
 from fedprice.rounds import Memory
 from fedprice.rounds import checkpoint as module

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedprice import Bound, Clients, Game, InputError, Ledger, simulate_market, solve
-from fedprice.arrays import Arrays, IntArray
+from fedprice._plumbing.arrays import Arrays, IntArray
 from fedprice.data.synthetic import synthetic
 from fedprice.learning import Clock, Decay, FunctionTask, LogisticRegression, Task, Training
 from fedprice.learning.task import Updates

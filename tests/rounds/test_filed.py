@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedprice.arrays import FloatArray, State
+from fedprice._plumbing.arrays import FloatArray, State
 from fedprice.errors import InputError
 from fedprice.rounds import Memory
 from fedprice.rounds.aggregation import Arrivals, filed

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedprice import InputError
-from fedprice.arrays import FloatArray, IntArray, State
+from fedprice._plumbing.arrays import FloatArray, IntArray, State
 from fedprice.data.synthetic import synthetic
 from fedprice.learning import LogisticRegression, Task
 from fedprice.rounds import Memory, simulate

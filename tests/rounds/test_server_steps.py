@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedprice import InputError
-from fedprice.arrays import FloatArray, State
+from fedprice._plumbing.arrays import FloatArray, State
 from fedprice.rounds import Adam, Bounded, Momentum, Plain, ServerStep
 
 RNG = np.random.default_rng(4)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from fedprice import InputError
+from fedprice._plumbing.rows import CHUNK
 from fedprice.data import Federation
 from fedprice.data.synthetic import synthetic
 from fedprice.learning import Clock, Decay, LogisticRegression, Training, oracle
@@ -29,7 +30,6 @@ from fedprice.rounds import (
 )
 from fedprice.rounds.aggregation.stored import bytes_needed
 from fedprice.rounds.oracle import train
-from fedprice.rows import CHUNK
 
 FloatArray = npt.NDArray[np.float32]
 IntArray = npt.NDArray[np.int32]
@@ -162,7 +162,7 @@ def test_resumed_is_uninterrupted(
     chunk: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedprice.rows.CHUNK", chunk)
+    monkeypatch.setattr("fedprice._plumbing.rows.CHUNK", chunk)
     path = tmp_path / "run.npz"
     size = sum(array.size for array in task.initial)
     memory = {

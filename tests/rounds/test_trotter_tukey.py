@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedprice.arrays import FloatArray
+from fedprice._plumbing.arrays import FloatArray
 from fedprice.errors import InputError
 from fedprice.rounds import AGGREGATORS, Aggregator, Hajek, HorvitzThompson, TrotterTukey
 from fedprice.rounds.aggregation.base import Arrivals

@@ -41,7 +41,7 @@ REPORT = "<!doctype html><title>Study</title><h1>A study</h1>"
 def in_process(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     """The pages with the report of a study, in this process, where NiceGUI has one app only."""
     from fedprice.web.app import build
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
     results = tmp_path_factory.mktemp("studied")
     (results / "report.html").write_text(REPORT, encoding="utf-8")

@@ -19,7 +19,7 @@ from fedprice.web.accounts import (
     checked_export,
     client_names,
 )
-from fedprice.web.reading import Reading
+from fedprice.web.ledger_reading import Reading
 from tests.web.markets import exported
 from trials.markets import NAMES, agreed, commit, offered, paying, small_market
 

@@ -24,7 +24,7 @@ from fedprice.web.answers import answer as answer_to
 from fedprice.web.api import api
 from fedprice.web.guard import Guard
 from fedprice.web.questions import MOST_CLIENTS
-from fedprice.web.served import Served
+from fedprice.web.served_files import Served
 from tests.web.asgi import Answer, Asking, asked
 from tests.web.markets import exported
 from trials.markets import NAMES, small_market

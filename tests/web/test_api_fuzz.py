@@ -18,7 +18,7 @@ from fedprice.market.ledger import Ledger
 from fedprice.random_clients import population
 from fedprice.web.api import api
 from fedprice.web.guard import Guard
-from fedprice.web.served import Served
+from fedprice.web.served_files import Served
 from tests.web.asgi import HOST, Answer, asked
 from tests.web.markets import exported
 from trials.markets import small_market

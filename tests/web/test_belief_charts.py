@@ -15,14 +15,14 @@ import polars as pl
 import pytest
 
 import fedprice as fp
+from fedprice._plumbing.tables import write_table
 from fedprice.beliefs.figures import hull_of
 from fedprice.errors import InputError
-from fedprice.tables import write_table
 from fedprice.web import belief_charts, offer_charts, truth_charts
-from fedprice.web.believed import Believed, forms_to_compare, tariff_frame
 from fedprice.web.chart_parts import MOST_POINTS
-from fedprice.web.post_asked import BELIEFS_FILE, ROUGH_CELLS, PostAsked
-from fedprice.web.served import Served
+from fedprice.web.post_answers import Believed, forms_to_compare, tariff_frame
+from fedprice.web.post_state import BELIEFS_FILE, ROUGH_CELLS, PostAsked
+from fedprice.web.served_files import Served
 from tests.cli.test_own import calibration
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 import fedprice as fp
 from fedprice.pricing.display import number
-from fedprice.web.post_asked import PostAsked
+from fedprice.web.post_state import PostAsked
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from fedprice.errors import InputError
 
 pytest.importorskip("nicegui", reason="needs the extra `web`")
 
-from fedprice.web.look import Problem, explained
+from fedprice.web.page_frame import Problem, explained
 
 
 class Line:

@@ -19,8 +19,8 @@ from playwright.sync_api import expect
 
 import fedprice as fp
 from fedprice.commands.what_if import what_if
+from fedprice.commands.words import WORDS
 from fedprice.pricing.display import number, percent
-from fedprice.words import WORDS
 from tests.cli.test_own import calibration
 from tests.web.conftest import card, card_of, wait_for_card
 from tests.web.reverse_proxy import proxied

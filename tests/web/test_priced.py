@@ -15,13 +15,13 @@ import pytest
 import fedprice as fp
 from fedprice.errors import FedpriceError
 from fedprice.pricing import SCHEMES
-from fedprice.web.asked import OFFERED, Asked
-from fedprice.web.believed import Believed
-from fedprice.web.newest import Newest
-from fedprice.web.post_asked import PostAsked
-from fedprice.web.priced import Priced
+from fedprice.web.newest_only import Newest
+from fedprice.web.post_answers import Believed
+from fedprice.web.post_state import PostAsked
+from fedprice.web.price_answers import Priced
+from fedprice.web.price_state import OFFERED, Asked
 from fedprice.web.pricing_charts import price_chart
-from fedprice.web.served import Served
+from fedprice.web.served_files import Served
 from fedprice.web.uploads import clients_of, columns_to_rename
 from tests.cli.test_own import calibration
 

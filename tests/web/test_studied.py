@@ -9,7 +9,7 @@ import pytest
 from fedprice.errors import InputError
 from fedprice.web.guard import Guard
 from fedprice.web.pages.results import POLICY
-from fedprice.web.studied import accuracy_bought, report_of, studied_budgets
+from fedprice.web.study_results import accuracy_bought, report_of, studied_budgets
 
 from .asgi import Asking
 from .conftest import REPORT

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedprice.market.ledger import Ledger
-from fedprice.web.watched import read_ahead, watched
+from fedprice.web.watched_ledger import read_ahead, watched
 
 
 def test_the_newest_run_is_read_ahead(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from scipy import special
 
-from fedprice.client_columns import WEIGHT_TOLERANCE
+from fedprice._plumbing.client_columns import WEIGHT_TOLERANCE
+from fedprice._plumbing.tables import as_polars, number_column, read_table, write_table
 from fedprice.errors import InputError, nearest, number_like
-from fedprice.tables import as_polars, number_column, read_table, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.clients import Clients
 
 __all__ = ["Beliefs", "Types"]

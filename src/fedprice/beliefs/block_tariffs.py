@@ -33,8 +33,8 @@ import numpy as np
 
 from fedprice.beliefs.curves import Moments
 from fedprice.beliefs.expectations import Rows, rows_of
-from fedprice.beliefs.prices import NoPriceError
-from fedprice.beliefs.tails import tail_fee, with_tail
+from fedprice.beliefs.price_search import NoPriceError
+from fedprice.beliefs.tariff_tails import tail_fee, with_tail
 from fedprice.errors import InputError, number_like
 from fedprice.game import best_level
 from fedprice.tariff import Tariffs
@@ -42,7 +42,7 @@ from fedprice.tariff import Tariffs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.beliefs.beliefs import Types
 
 __all__ = [
@@ -123,7 +123,7 @@ def post_tariffs(
     The full tariff is a list of 128 levels: a type for which it is made is indifferent along a
     range of levels, and with every level for sale would stop inside a block. Below them, 16 more
     are for costs above all believed ones. These, and the first block of block tariffs, are paid
-    from a thousandth of the budget (see `fedprice.beliefs.tails`).
+    from a thousandth of the budget (see `fedprice.beliefs.tariff_tails`).
 
     Clients without impact are offered a price of 0. Beyond 96 distinct impacts in a group of
     clients with the same beliefs and largest level, clients share 96 tariffs by impact, and what is

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedprice.beliefs.answers import levels_at
+from fedprice.beliefs.best_levels import levels_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Types
 
 __all__ = ["Curves", "Lines", "Moments"]

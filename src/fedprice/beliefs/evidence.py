@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.beliefs.posted import Posted
     from fedprice.bound import Bound
     from fedprice.clients import Clients
@@ -270,7 +270,7 @@ class Evidence:
         >>> prices[0][0] == prices[1][0], prices[0][1] == prices[1][1]
         (np.True_, np.False_)
         """
-        from fedprice.beliefs.others import joined
+        from fedprice.beliefs.from_others import joined
         from fedprice.beliefs.posting import post
 
         solved = []

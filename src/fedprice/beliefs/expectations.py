@@ -16,7 +16,7 @@ from fedprice.beliefs.curves import Moments
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.tariff import Tariffs
 
 __all__ = ["Rows", "expected", "padded", "rows_of"]

@@ -18,7 +18,7 @@ import numpy as np
 from fedprice.beliefs.curves import Curves, Lines, Moments
 
 if TYPE_CHECKING:
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.beliefs.beliefs import Types
 
 __all__ = ["Family", "Population"]

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.plots import COLORS, new_figure
 from fedprice.beliefs.curves import Curves
 from fedprice.beliefs.display import NAMES
 from fedprice.beliefs.families import Family
 from fedprice.beliefs.hulls import lower_hull
-from fedprice.beliefs.prices import Search
+from fedprice.beliefs.price_search import Search
 from fedprice.errors import InputError
-from fedprice.plots import COLORS, new_figure
 from fedprice.pricing.display import count_clients, number
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.posted import Information, Posted
     from fedprice.beliefs.sequential import Sequential
 

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fedprice.beliefs.reports import ReportSearch, Told, held
+from fedprice._plumbing.tables import as_pandas
+from fedprice.beliefs.reported_outcomes import ReportSearch, Told, held
 from fedprice.errors import InputError, number_like, precision_error
 from fedprice.game import best_response
 from fedprice.pricing import Outcome, Status, find_scheme
-from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     from matplotlib.figure import Figure
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.game import Game
     from fedprice.pricing import Scheme
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.plots import COLORS, new_figure
+from fedprice._plumbing.plots import COLORS, new_figure
 from fedprice.pricing.display import number
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ from scipy.optimize import brentq, isotonic_regression
 
 from fedprice.beliefs.block_tariffs import FoundTariffs, with_unbought
 from fedprice.beliefs.curves import Moments
-from fedprice.beliefs.prices import NoPriceError
-from fedprice.beliefs.tails import tail_fee, with_tail
+from fedprice.beliefs.price_search import NoPriceError
+from fedprice.beliefs.tariff_tails import tail_fee, with_tail
 from fedprice.errors import InputError
 from fedprice.game import best_level
 from fedprice.tariff import Tariffs
@@ -50,7 +50,7 @@ from fedprice.tariff import Tariffs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Types
 
 __all__ = ["Costs", "costs_of", "post_menus"]
@@ -99,7 +99,7 @@ def post_menus(
 
     No client is worse off than with its best level without payment. A client without value gets a
     small fee on top, so that there are rows for costs above all believed ones (see
-    `fedprice.beliefs.tails`). Among the menus that grant this, these are optimal.
+    `fedprice.beliefs.tariff_tails`). Among the menus that grant this, these are optimal.
 
     Parameters
     ----------

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.arrays import NORMAL_95
+from fedprice._plumbing.arrays import NORMAL_95
+from fedprice._plumbing.tables import as_pandas
 from fedprice.beliefs.spending import spending
 from fedprice.errors import InputError
 from fedprice.game import Game, price_at
 from fedprice.pricing.outcome import Certificate, Outcome, Status
 from fedprice.pricing.schemes import Scheme, solve
-from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Beliefs
     from fedprice.beliefs.curves import Moments
     from fedprice.beliefs.sequential import Sequential

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.beliefs.classes import price_classes
 from fedprice.beliefs.families import MANY, Population
 from fedprice.beliefs.posted import Posted
-from fedprice.beliefs.prices import REFINEMENTS, WEAK, NoPriceError, Search
+from fedprice.beliefs.price_classes import price_classes
+from fedprice.beliefs.price_search import REFINEMENTS, WEAK, NoPriceError, Search
 from fedprice.beliefs.spending import SAME, spending
 from fedprice.errors import InputError, nearest, number_like, precision_error
 from fedprice.game import LARGEST_EXPONENT, price_at
@@ -18,7 +18,7 @@ from fedprice.pricing.outcome import Certificate
 from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Beliefs, Types
     from fedprice.beliefs.curves import Moments
     from fedprice.beliefs.spending import NormalSpend, Sums

@@ -34,18 +34,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.tables import as_pandas
 from fedprice.bound import random_loss
 from fedprice.errors import InputError, nearest, precision_error
 from fedprice.game import best_response, price_at
 from fedprice.pricing import Outcome, Status, solve
-from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
     import polars as pl
 
-    from fedprice.arrays import BoolArray, FloatArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray
     from fedprice.game import Game
 
 __all__ = ["Outside", "Refusals", "refusals"]

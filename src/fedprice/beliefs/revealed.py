@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.arrays import NORMAL_95
+from fedprice._plumbing.arrays import NORMAL_95
+from fedprice._plumbing.tables import as_pandas, as_polars, number_column, text_column
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.game import LARGEST_EXPONENT, best_level
-from fedprice.tables import as_pandas, as_polars, number_column, text_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pandas as pd
     import polars as pl
 
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.beliefs.beliefs import Beliefs
     from fedprice.tariff import Tariffs
 

@@ -20,14 +20,14 @@ import numpy as np
 
 from fedprice.beliefs.families import Population
 from fedprice.beliefs.hulls import lower_hull
-from fedprice.beliefs.prices import Search
+from fedprice.beliefs.price_search import Search
 from fedprice.errors import InputError
 from fedprice.game import best_level
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.posted import Information, Posted
     from fedprice.game import Game
     from fedprice.pricing.outcome import Outcome

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import fft, special
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.beliefs import Types
     from fedprice.beliefs.curves import Moments
     from fedprice.tariff import Tariffs

@@ -11,7 +11,7 @@ import numpy as np
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
 
 __all__ = ["fit_alpha", "fit_slope", "half_width", "quantile", "single_alphas"]
 

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from fedprice._plumbing.table_limits import limited_content
+from fedprice._plumbing.tables import check_output, whole_file
 from fedprice.bound import Bound
 from fedprice.calibration.searched import Search
 from fedprice.clients import LARGEST_WEIGHT, Clients
 from fedprice.errors import InputError, number_like
 from fedprice.learning.functions import client_names, sample_counts
-from fedprice.table_limits import limited_content
-from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.rounds import Aggregator, ServerStep
 
 __all__ = ["IMPACTS", "Calibration", "Fit", "Slope"]

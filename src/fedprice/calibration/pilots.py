@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.calibration.searched import Search, Step
     from fedprice.learning.task import Task
     from fedprice.rounds import Aggregator, History, ServerStep

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprice._plumbing.columns import renaming_of
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, note
 from fedprice.cli.extras import require_extras
@@ -24,7 +25,6 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
-from fedprice.columns import renaming_of
 from fedprice.commands.measured import in_order, read_terms
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
@@ -32,7 +32,7 @@ from fedprice.pricing.display import facts_table, number
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.calibration import Calibration
     from fedprice.learning import Task
 

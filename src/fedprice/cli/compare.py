@@ -6,20 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice._plumbing.columns import parse_rename
+from fedprice._plumbing.tables import json_text
 from fedprice.cli import options
 from fedprice.cli.beliefs import SOURCE, TYPES, Form, MeanCost, MeanValue, read_beliefs
 from fedprice.cli.console import Delivery, note, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.cli.lies import lies_screen
 from fedprice.cli.summaries import COLUMNS, summary_table
-from fedprice.columns import parse_rename
 from fedprice.commands.compare import compare as compute
 from fedprice.commands.compare import compared, gains, gains_frame, notes, tariff_schemes
 from fedprice.commands.games import read_calibration, read_game
 from fedprice.commands.warnings import scheme_warnings
+from fedprice.contrib import RIVALS
 from fedprice.errors import InputError
-from fedprice.pricing import RIVALS, find_schemes
-from fedprice.tables import json_text
+from fedprice.pricing import find_schemes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,11 +13,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedprice._plumbing.tables import check_folder, check_output, csv_text, whole_file, whole_folder
 from fedprice.cli import STOPPED
 from fedprice.cli.extras import require_extras
 from fedprice.cli.options import Format
 from fedprice.errors import FedpriceError
-from fedprice.tables import check_folder, check_output, csv_text, whole_file, whole_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

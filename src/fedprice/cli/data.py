@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from fedprice._plumbing.tables import csv_text, json_text
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr
 from fedprice.cli.what import DataPath, federation_of
 from fedprice.random_clients import EXAMPLE_ALPHA, EXAMPLE_SEED, population
-from fedprice.tables import csv_text, json_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt

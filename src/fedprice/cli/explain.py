@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedprice.cli.console import stdout
+from fedprice.commands.words import SCHEME_WORDS, SYMBOLS, WORDS
 from fedprice.errors import InputError, nearest
-from fedprice.words import SCHEME_WORDS, SYMBOLS, WORDS
 
 if TYPE_CHECKING:
     from rich.table import Table

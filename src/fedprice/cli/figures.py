@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprice.plots import new_figure
+from fedprice._plumbing.plots import new_figure
 
 if TYPE_CHECKING:
     import numpy.typing as npt

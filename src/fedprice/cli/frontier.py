@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice._plumbing.dialects import typed_number
+from fedprice._plumbing.tables import json_text
 from fedprice.cli.console import stderr
 from fedprice.cli.options import Format
 from fedprice.cli.summaries import COLUMNS, summary_table
 from fedprice.commands.frontier import frontier
 from fedprice.commands.warnings import frontier_warnings
-from fedprice.dialects import typed_number
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table
-from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedprice.cli.console import stdout
+from fedprice.experiments.number_text import number_text, parts_of
 from fedprice.experiments.results import title_of
 from fedprice.experiments.setup_claims import RACES
 from fedprice.experiments.table import shown
-from fedprice.experiments.text import number_text, parts_of
 from fedprice.experiments.verdicts import Verdict
 
 if TYPE_CHECKING:

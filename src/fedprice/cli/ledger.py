@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice._plumbing.table_limits import limited_content
+from fedprice._plumbing.tables import check_output, json_text
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr, stdout
 from fedprice.cli.market_tables import as_wide_as_terminal, luck_line, market_table
 from fedprice.errors import InputError, UnverifiedError
-from fedprice.table_limits import limited_content
-from fedprice.tables import check_output, json_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from fedprice._plumbing.tables import check_output, whole_file
 from fedprice.cli import options
 from fedprice.cli.console import stderr
 from fedprice.cli.extras import require_extras
 from fedprice.cli.ledger import DEFAULT_URL, LedgerUrl, opened_ledger
-from fedprice.tables import check_output, whole_file
 
 __all__ = ["model"]
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fedprice.dialects import typed_number
+from fedprice._plumbing.dialects import typed_number
 from fedprice.errors import InputError
 
 __all__ = [

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprice._plumbing.table_limits import limited_content
+from fedprice._plumbing.tables import check_output, whole_file
 from fedprice.cli.console import stderr
 from fedprice.cli.ledger import DEFAULT_URL, LedgerUrl, micro_units_of, opened_ledger
 from fedprice.errors import InputError
-from fedprice.table_limits import limited_content
-from fedprice.tables import check_output, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

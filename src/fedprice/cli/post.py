@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprice._plumbing.columns import parse_rename
 from fedprice.cli import options
 from fedprice.cli.beliefs import (
     SOURCE,
@@ -20,7 +21,6 @@ from fedprice.cli.beliefs import (
     read_beliefs,
 )
 from fedprice.cli.console import Delivery, note, stderr
-from fedprice.columns import parse_rename
 from fedprice.commands.assumptions import MEANING
 from fedprice.commands.games import read_calibration, read_clients
 from fedprice.commands.post import DRAWS, OTHERS, check_post, post_form

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice._plumbing.columns import parse_rename
 from fedprice.beliefs.refusals import Outside
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, note, show_warnings, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
 from fedprice.cli.frontier import parse_budgets, send_frontier
 from fedprice.cli.price_screen import FACTS, price_screen, robust_screen
-from fedprice.columns import parse_rename
 from fedprice.commands.assumptions import refuse_robust, require_alpha
 from fedprice.commands.games import read_assumed_game, read_calibration, read_losses, with_floors
 from fedprice.commands.letters import check_letters, write_letters
@@ -35,7 +35,7 @@ from fedprice.commands.price import price_robust as compute_robust
 from fedprice.commands.what_if import FIELDS, parse_changes, what_if, with_changes
 from fedprice.errors import InputError
 from fedprice.pricing.display import EXTREMES
-from fedprice.web.studied import accuracy_bought, studied_budgets
+from fedprice.web.study_results import accuracy_bought, studied_budgets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.clients import Clients
     from fedprice.game import Game
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.beliefs.refusals import Refusals
     from fedprice.calibration import Calibration
     from fedprice.commands.price import PriceAnswer, RobustAnswer

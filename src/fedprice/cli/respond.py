@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from fedprice._plumbing.tables import json_text
 from fedprice.cli import options
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
@@ -23,7 +24,6 @@ from fedprice.commands.respond import respond as compute
 from fedprice.errors import InputError, precision_error
 from fedprice.market.earnings import earnings_of, levels_of
 from fedprice.pricing.display import facts_table, number, safe
-from fedprice.tables import json_text
 from fedprice.verify import LEVEL_ONE
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice._plumbing.tables import TABLE_SUFFIXES, check_output, json_text, read_table
 from fedprice.beliefs.revealed import reveal as estimate
 from fedprice.cli import options
 from fedprice.cli.console import Delivery, stderr
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number, safe
-from fedprice.tables import TABLE_SUFFIXES, check_output, json_text, read_table
 
 if TYPE_CHECKING:
     import polars as pl

@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
+from fedprice._plumbing.columns import renaming_of
 from fedprice.cli import options
 from fedprice.cli.console import stderr
 from fedprice.cli.extras import require_extras
 from fedprice.cli.odd_files import named_file
 from fedprice.cli.price import check_currency
-from fedprice.columns import renaming_of
 from fedprice.commands.games import refuse_order
 from fedprice.errors import InputError
 
@@ -89,7 +89,7 @@ def serve(
         if named := named_file(str(file), ["serve", option, str(file)]):
             raise InputError(named)
     from fedprice.web.app import serve as serve_pages
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
     served = Served(
         clients=clients, calibration=calibration, ledger=ledger, results=results,

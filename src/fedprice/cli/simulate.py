@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import typer
 
+from fedprice._plumbing.columns import renaming_of
+from fedprice._plumbing.tables import json_text
 from fedprice.bound import Bound
 from fedprice.cli import options
 from fedprice.cli.beliefs import SOURCE, TYPES, Blocks, Form, MeanCost, MeanValue
@@ -49,14 +51,12 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
-from fedprice.columns import renaming_of
 from fedprice.commands.feasible import require_feasible
 from fedprice.commands.measured import in_order, read_terms
 from fedprice.errors import InputError
 from fedprice.game import Game
 from fedprice.pricing import find_schemes
 from fedprice.pricing.display import facts_table, number
-from fedprice.tables import json_text
 from fedprice.trackers import WithSpend, check_tracker, tracking
 
 if TYPE_CHECKING:

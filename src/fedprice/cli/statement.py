@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedprice._plumbing.tables import json_text
 from fedprice.cli import options
 from fedprice.cli.console import Delivery
 from fedprice.cli.extras import require_extras
 from fedprice.cli.ledger import DEFAULT_URL, LedgerUrl, Unsigned, opened_ledger
 from fedprice.cli.market_tables import as_wide_as_terminal, luck_line, market_table
 from fedprice.errors import InputError
-from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -105,9 +105,9 @@ def statement(
 
 def _bundle(path: Path, output: Path | None, force: bool) -> None:
     """Show what a client's messages prove, and write them down for others."""
+    from fedprice._plumbing.tables import check_output, whole_file
     from fedprice.cli.console import stdout
     from fedprice.market.verifying import verifying
-    from fedprice.tables import check_output, whole_file
     from fedprice.verify import describe_kept, signed_messages
 
     if output is not None:

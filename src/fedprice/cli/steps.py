@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.columns import check_columns, renamed
+from fedprice._plumbing.tables import json_text, number_column, read_table, text_column
 from fedprice.cli.training import run_pilots
 from fedprice.cli.what import WhatOptions, find_with_steps
 from fedprice.clients import require_same
-from fedprice.columns import check_columns, renamed
 from fedprice.commands.feasible import require_feasible
 from fedprice.commands.measured import reading
 from fedprice.errors import InputError
 from fedprice.pricing.display import facts_table, number
-from fedprice.tables import json_text, number_column, read_table, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.calibration import Calibration
     from fedprice.cli.console import Delivery
     from fedprice.cli.training import Manner

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprice._plumbing.columns import renaming_of
 from fedprice.cli import options
 from fedprice.cli.console import note, stderr
 from fedprice.cli.extras import extras_of_schemes, require_extras
@@ -31,7 +32,6 @@ from fedprice.cli.what import (
     find_what,
 )
 from fedprice.clients import LARGEST_WEIGHT
-from fedprice.columns import renaming_of
 from fedprice.commands.measured import in_order, read_terms
 from fedprice.errors import InputError
 from fedprice.game import Game
@@ -250,7 +250,7 @@ def study(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot make the directory {out}: {error.strerror}.") from error
-    from fedprice.experiments.own_study import study as run
+    from fedprice.experiments.user_study import study as run
     from fedprice.rounds.availability import availability_of
 
     if seeds is not None:

@@ -20,7 +20,7 @@ from fedprice.errors import InputError, nearest, require
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.calibration import Calibration
     from fedprice.cli.what import What
     from fedprice.learning import Clock

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedprice._plumbing.python_files import beside, executed_code, function_failed, load_function
 from fedprice.cli.extras import require_extras
 from fedprice.errors import InputError, nearest
-from fedprice.python_files import beside, executed_code, function_failed, load_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

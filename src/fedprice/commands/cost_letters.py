@@ -11,7 +11,7 @@ from fedprice.pricing.display import count_clients, number, percent
 from fedprice.pricing.outcome import Outcome, Status
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 __all__ = [
     "cost_letter",

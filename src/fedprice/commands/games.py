@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from fedprice._plumbing.columns import refuse_totals, renamed
+from fedprice._plumbing.tables import read_table
 from fedprice.bound import Bound
 from fedprice.clients import COLUMNS, LARGEST_WEIGHT, Clients, missing_columns
-from fedprice.columns import refuse_totals, renamed
 from fedprice.commands.assumptions import ASSUMED, Assumptions, needs_alpha
 from fedprice.commands.measured import read_measured, reading, unsaid, with_norms
 from fedprice.commands.price import losses_of
 from fedprice.errors import InputError
 from fedprice.game import Game
-from fedprice.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.calibration import Calibration
 
 __all__ = [

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice._plumbing.dialects import number_text
 from fedprice.commands.assumptions import UNNEEDED
 from fedprice.commands.cost_letters import (
     cost_letter,
@@ -28,7 +29,6 @@ from fedprice.commands.letter_form import (
     luck_in_words,
     short_name,
 )
-from fedprice.dialects import number_text
 from fedprice.errors import InputError
 from fedprice.game import best_response
 from fedprice.pricing.display import count_clients, number, safe

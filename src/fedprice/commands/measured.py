@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.columns import ColumnsError, check_columns, renamed
+from fedprice._plumbing.tables import number_column, read_table, text_column
 from fedprice.clients import COLUMNS, Clients, require_same
-from fedprice.columns import ColumnsError, check_columns, renamed
 from fedprice.commands.assumptions import MEANING
 from fedprice.errors import InputError
-from fedprice.tables import number_column, read_table, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.calibration import Calibration
 
 __all__ = ["in_order", "read_measured", "read_terms", "reading", "unsaid", "with_norms"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.table_limits import limited_content
+from fedprice._plumbing.tables import number_column, read_table
 from fedprice.errors import InputError, nearest
-from fedprice.table_limits import limited_content
-from fedprice.tables import number_column, read_table
 from fedprice.tariff import Tariffs
 
 if TYPE_CHECKING:

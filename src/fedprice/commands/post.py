@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fedprice._plumbing.tables import json_text
 from fedprice.commands.assumptions import ASSUMED
 from fedprice.errors import InputError
-from fedprice.tables import json_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -155,7 +155,7 @@ def post_form(
     clients: Clients, believed: Beliefs | None, form: str, *, bound: Bound, **more: Any
 ) -> Posted:
     """Return offers in a form, from beliefs or, without any, from what others reported."""
-    from fedprice.beliefs.others import post_from_others
+    from fedprice.beliefs.from_others import post_from_others
     from fedprice.beliefs.posting import post as post_tariffs
 
     if believed is None:

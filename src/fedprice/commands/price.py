@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.tables import json_text, number_column, text_column
 from fedprice.beliefs.refusals import Outside, refusals
 from fedprice.clients import require_same
 from fedprice.commands.assumptions import ALPHA_FREE, GIVEN
@@ -19,7 +20,6 @@ from fedprice.commands.warnings import price_warnings
 from fedprice.errors import InputError, nearest
 from fedprice.pricing import Outcome, Scheme, Status, find_scheme
 from fedprice.pricing.at_cost import reimbursing
-from fedprice.tables import json_text, number_column, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.beliefs.posted import Posted
     from fedprice.beliefs.refusals import Refusals
     from fedprice.calibration import Calibration

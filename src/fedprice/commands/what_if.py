@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.dialects import typed_number
 from fedprice.commands.feasible import require_feasible
-from fedprice.dialects import typed_number
 from fedprice.errors import FedpriceError, InputError, nearest
 from fedprice.game import best_level
 from fedprice.pricing.display import money, number, safe
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.clients import Clients
     from fedprice.pricing import Outcome
 

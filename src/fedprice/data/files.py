@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice._plumbing.tables import TABLE_SUFFIXES, read_table
 from fedprice.data.federation import Federation
 from fedprice.data.rows import Rows, npz_rows, table_rows
 from fedprice.errors import InputError, number_like
-from fedprice.tables import TABLE_SUFFIXES, read_table
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from fedprice.arrays import BoolArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, IntArray
 
 __all__ = ["DATA_SUFFIXES", "read_federation"]
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.tables import BROKEN, load_arrays
 from fedprice.errors import InputError, nearest
-from fedprice.tables import BROKEN, load_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from fedprice.arrays import BoolArray
+    from fedprice._plumbing.arrays import BoolArray
 
 __all__ = ["Rows", "npz_rows", "table_rows"]
 

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.tables import BROKEN, load_arrays, whole_file
 from fedprice.data.download import resume
 from fedprice.errors import FedpriceError, InputError, nearest, require
-from fedprice.tables import BROKEN, load_arrays, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedprice import __version__
+from fedprice._plumbing.plots import COLORS, MARKERS, new_figure
 from fedprice.errors import InputError, number_like
-from fedprice.experiments.figures import Drawing, legend_below
-from fedprice.experiments.lead import seed_notes
 from fedprice.experiments.measures import LEAST_SEEDS, seeds_needed
+from fedprice.experiments.number_text import number_text
 from fedprice.experiments.report import Report, duration, settings_text
+from fedprice.experiments.report_lead import seed_notes
 from fedprice.experiments.results import basis, mean
 from fedprice.experiments.study import FULL, Study
+from fedprice.experiments.study_figures import Drawing, legend_below
 from fedprice.experiments.table import Table, shown
-from fedprice.experiments.text import number_text
 from fedprice.experiments.verdicts import RULES, Verdict, claim_of
-from fedprice.plots import COLORS, MARKERS, new_figure
 from fedprice.pricing import solve
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.experiments.results import Result
     from fedprice.experiments.verdicts import Claim
     from fedprice.pricing import Outcome

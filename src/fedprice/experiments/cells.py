@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.tables import BROKEN, load_arrays, whole_file
 from fedprice.errors import InputError
 from fedprice.experiments.code_version import code_version
 from fedprice.experiments.setups import setup_of
 from fedprice.learning import LogisticRegression, Training
 from fedprice.rounds import aggregator_of, run_fingerprint, simulate
-from fedprice.tables import BROKEN, load_arrays, whole_file
 from fedprice.trackers import RoundRecord
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.data import Federation
     from fedprice.learning import Clock, Task
 

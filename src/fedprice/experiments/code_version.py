@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedprice.python_files import executed_code
+from fedprice._plumbing.python_files import executed_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ def executed_modules(*packages: str) -> dict[str, str]:
 
     Examples
     --------
-    >>> "fedprice.arrays" in executed_modules("fedprice.learning")
+    >>> "fedprice._plumbing.arrays" in executed_modules("fedprice.learning")
     True
     """
     todo = list(packages)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from fedprice._plumbing.tables import csv_text, whole_file
 from fedprice.errors import require
 from fedprice.experiments.table import Table
 from fedprice.experiments.verdicts import RULE, Verdict
-from fedprice.tables import csv_text, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from fedprice.experiments.figures import Drawing
     from fedprice.experiments.results import Result
+    from fedprice.experiments.study_figures import Drawing
     from fedprice.experiments.verdicts import Claim
 
 __all__ = ["Report", "duration", "settings_text"]

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice import __version__
+from fedprice._plumbing.table_limits import limited_content
+from fedprice._plumbing.tables import whole_file
 from fedprice.errors import InputError
 from fedprice.experiments.cells import Store
+from fedprice.experiments.missing_runs import Work
 from fedprice.experiments.settings import PAPER_SCHEMES, Settings
 from fedprice.experiments.setup_claims import claims_of
 from fedprice.experiments.setup_results import SetupResult
 from fedprice.experiments.setup_study import OTHER_RUNS, SetupStudy, begin
 from fedprice.experiments.setups import setup_of
-from fedprice.experiments.work import Work
 from fedprice.pricing import find_schemes
-from fedprice.table_limits import limited_content
-from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

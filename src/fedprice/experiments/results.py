@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.experiments.looks import error_of_a_look
+from fedprice.experiments.interim_looks import error_of_a_look
 from fedprice.experiments.measures import RESOLUTION, Estimate, Timed
 from fedprice.experiments.settings import PUBLISHED_SCHEMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.experiments.cells import Curve
     from fedprice.experiments.settings import StudySettings
     from fedprice.experiments.study import Study

@@ -15,7 +15,7 @@ from concurrent.futures import (
 from concurrent.futures.process import BrokenProcessPool
 from typing import TYPE_CHECKING, Any
 
-from fedprice.children import follow_parent, sparing_children
+from fedprice._plumbing.children import follow_parent, sparing_children
 from fedprice.errors import InputError, require
 from fedprice.experiments.cells import Cell, Curve, TaskSource, compute
 from fedprice.learning import LogisticRegression

@@ -7,9 +7,9 @@ import tomllib
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Self
 
+from fedprice._plumbing.table_limits import limited_content
 from fedprice.errors import InputError, nearest
 from fedprice.experiments.setups import SETUPS, setup_of
-from fedprice.table_limits import limited_content
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fedprice.experiments import paper
-from fedprice.experiments.beyond import rank_correlation
+from fedprice.experiments import paper_numbers as paper
+from fedprice.experiments.beyond_tables import rank_correlation
 from fedprice.experiments.measures import Estimate, on_grid
 from fedprice.experiments.results import difference
 from fedprice.experiments.setup_study import SWEEPS
-from fedprice.experiments.tables import utility_gain
+from fedprice.experiments.study_tables import utility_gain
 from fedprice.experiments.verdicts import Claim, claim_of, ratio_of_spreads
 
 if TYPE_CHECKING:

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprice.experiments.beyond import MECHANISMS, bound_points
-from fedprice.experiments.figures import (
+from fedprice._plumbing.plots import COLORS, new_figure
+from fedprice.experiments.beyond_tables import MECHANISMS, bound_points
+from fedprice.experiments.measures import POINTS, on_grid
+from fedprice.experiments.results import basis, spread
+from fedprice.experiments.study_figures import (
     STRIDE,
     Drawing,
     curves_figure,
@@ -16,9 +19,6 @@ from fedprice.experiments.figures import (
     prices_figure,
     zoom,
 )
-from fedprice.experiments.measures import POINTS, on_grid
-from fedprice.experiments.results import basis, spread
-from fedprice.plots import COLORS, new_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

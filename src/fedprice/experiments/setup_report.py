@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fedprice.experiments.lead import lead, seed_notes
 from fedprice.experiments.report import Report, duration
+from fedprice.experiments.report_lead import lead, seed_notes
 from fedprice.experiments.setup_claims import all_claims
 from fedprice.experiments.setup_figures import leading_figures, other_figures
 from fedprice.experiments.setup_tables import all_tables
-from fedprice.experiments.tables import READING
+from fedprice.experiments.study_tables import READING
 from fedprice.experiments.verdicts import RULES
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedprice.errors import InputError
-from fedprice.experiments import paper
+from fedprice.experiments import paper_numbers as paper
 from fedprice.experiments.cells import SetupSource, federation_of
 from fedprice.experiments.code_version import code_version
 from fedprice.experiments.measures import POINTS, WINDOW, Estimate, rounds_that_last
@@ -26,7 +26,7 @@ from fedprice.rounds import HorvitzThompson
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.data import Federation
     from fedprice.experiments.cells import Store
     from fedprice.experiments.settings import Settings

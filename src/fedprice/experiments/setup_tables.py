@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedprice.experiments import paper
-from fedprice.experiments.beyond import beyond_tables
+from fedprice.experiments import paper_numbers as paper
+from fedprice.experiments.beyond_tables import beyond_tables
 from fedprice.experiments.measures import Estimate
 from fedprice.experiments.results import basis, title_of
-from fedprice.experiments.table import Table
-from fedprice.experiments.tables import (
+from fedprice.experiments.study_tables import (
     levels_table,
     times_table,
     training_table,
     utility_table,
 )
+from fedprice.experiments.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,7 @@ from fedprice.pricing.display import infeasible_line
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.experiments.cells import SetupSource, Store, TaskSource
     from fedprice.experiments.settings import StudySettings
     from fedprice.game import Game

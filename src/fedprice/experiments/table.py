@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fedprice.experiments.measures import Estimate
-from fedprice.experiments.text import half_width, interval_text, number_text, parts_of
+from fedprice.experiments.number_text import half_width, interval_text, number_text, parts_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

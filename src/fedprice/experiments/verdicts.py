@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.experiments.looks import next_look
+from fedprice.experiments.interim_looks import next_look
 from fedprice.experiments.results import Result, spread, title_of
+from fedprice.experiments.study_tables import utility_gain
 from fedprice.experiments.table import shown
-from fedprice.experiments.tables import utility_gain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.experiments.measures import Estimate
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from flwr.serverapp import Grid
 
-    from fedprice.arrays import Arrays
+    from fedprice._plumbing.arrays import Arrays
     from fedprice.flower.deals import Offered
     from fedprice.flower.exchange import Exchange, Limits
     from fedprice.flower.presence import Presence

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from flwr.app import Context
     from flwr.clientapp import ClientApp
 
-    from fedprice.arrays import Arrays
+    from fedprice._plumbing.arrays import Arrays
     from fedprice.flower.evidence import Evidence
     from fedprice.market.messages import SigningKey
 

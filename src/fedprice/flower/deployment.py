@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedprice._plumbing.tables import whole_file
 from fedprice.errors import InputError
 from fedprice.flower.app import config_text
 from fedprice.flower.certificates import (
@@ -41,7 +42,6 @@ from fedprice.flower.processes import (
     undisturbed,
 )
 from fedprice.market.keys import write_missing_keys
-from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import MetricRecord
 
+from fedprice._plumbing.tables import read_table
 from fedprice.clients import Clients
 from fedprice.errors import InputError, nearest
 from fedprice.flower.app import DEFAULT_LEDGER
@@ -34,7 +35,6 @@ from fedprice.flower.client import Client
 from fedprice.flower.wire import MOST
 from fedprice.market.keys import read_key, read_public_key, read_public_keys
 from fedprice.market.simulation import simulation_key
-from fedprice.tables import read_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sized

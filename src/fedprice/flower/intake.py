@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import ArrayRecord, RecordDict
 
-from fedprice.arrays import in_parts
+from fedprice._plumbing.arrays import in_parts
 from fedprice.flower.wire import (
     arrays_of,
     hash_of_record,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from flwr.app import Message
 
-    from fedprice.arrays import Arrays, FloatArray
+    from fedprice._plumbing.arrays import Arrays, FloatArray
     from fedprice.flower.wrapped import Wrapped
     from fedprice.learning.layout import Layout
     from fedprice.market.run import MarketRun

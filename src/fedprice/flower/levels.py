@@ -13,7 +13,7 @@ from fedprice.errors import InputError, number_like
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.clients import Clients
     from fedprice.pricing import Outcome
 
@@ -114,11 +114,11 @@ def _of_table(
     table: Clients | Outcome | str | PathLike[str], budget: float | None
 ) -> tuple[dict[str, float], dict[str, float] | None]:
     """Return levels and weights by client from a table, or from what prices buy."""
+    from fedprice._plumbing.tables import number_column, read_table
     from fedprice.bound import Bound
     from fedprice.clients import Clients
     from fedprice.game import Game
     from fedprice.pricing import Outcome, Status, solve
-    from fedprice.tables import number_column, read_table
 
     if isinstance(table, str | PathLike):
         frame = read_table(str(table))

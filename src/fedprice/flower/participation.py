@@ -20,7 +20,7 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import Result, Strategy
 
-from fedprice.arrays import LARGE, each_meanwhile
+from fedprice._plumbing.arrays import LARGE, each_meanwhile
 from fedprice.errors import InputError, UndeliveredError, nearest
 from fedprice.flower.evaluation import (
     EXAMPLES,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from flwr.serverapp import Grid
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray, State
     from fedprice.clients import Clients
     from fedprice.learning.task import Updates
     from fedprice.pricing import Outcome

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.flower.wire import Profile
     from fedprice.market.periods import Period
     from fedprice.rounds import Aggregator, ServerStep

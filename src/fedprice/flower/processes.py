@@ -24,8 +24,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedprice._plumbing.tables import whole_file
 from fedprice.errors import FedpriceError, InputError
-from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flwr.app import Message
     from flwr.serverapp import Grid
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.flower.exchange import Exchange
     from fedprice.flower.levels import Levels
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from flwr.app import ArrayRecord
 
+from fedprice._plumbing.rows import KINDS
 from fedprice.flower.wire import to_record
-from fedprice.rows import KINDS
 
 if TYPE_CHECKING:
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
 
 __all__ = ["PLAIN", "packed", "unpacked"]
 

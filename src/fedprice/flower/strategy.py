@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
     from flwr.serverapp.strategy import Strategy
 
-    from fedprice.arrays import Arrays
+    from fedprice._plumbing.arrays import Arrays
     from fedprice.flower.exchange import Limits
     from fedprice.flower.pricing import Pricing
     from fedprice.learning.task import Updates

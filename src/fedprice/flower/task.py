@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from flwr.app import ArrayRecord
 
-    from fedprice.arrays import Arrays, IntArray
+    from fedprice._plumbing.arrays import Arrays, IntArray
 
 __all__ = ["FlowerTask", "flower_task"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays
+    from fedprice._plumbing.arrays import Arrays
 
 
 __all__ = [

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from flwr.app import ArrayRecord, ConfigRecord
 
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
 
 __all__ = ["Wrapped"]
 

@@ -12,7 +12,7 @@ from fedprice.errors import InputError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 
 __all__ = ["Clock"]

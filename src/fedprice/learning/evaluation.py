@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
     Features = npt.NDArray[np.float32]
     Labels = npt.NDArray[np.int32]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, IntArray
+    from fedprice._plumbing.arrays import Arrays, IntArray
 
 __all__ = ["FunctionTask", "client_names", "sample_counts"]
 

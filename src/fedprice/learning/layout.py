@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
-from fedprice.arrays import in_parts
+from fedprice._plumbing.arrays import in_parts
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, FloatArray
+    from fedprice._plumbing.arrays import Arrays, FloatArray
 
 __all__ = ["Layout", "buffers_among"]
 

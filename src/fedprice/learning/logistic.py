@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray
     from fedprice.data.federation import Federation
 
 __all__ = ["LogisticRegression"]

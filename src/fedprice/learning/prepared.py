@@ -14,7 +14,7 @@ from fedprice.errors import require
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.data.federation import Federation
 
 

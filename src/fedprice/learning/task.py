@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray
     from fedprice.learning.functions import FunctionTask
 
 __all__ = ["Task", "Updates"]

@@ -10,7 +10,7 @@ import numpy as np
 from fedprice.learning.oracle import gradient, with_bias
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.learning.logistic import LogisticRegression
 
 __all__ = ["Theory", "theory_constants"]

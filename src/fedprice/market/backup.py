@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedprice._plumbing.tables import whole_file
 from fedprice.errors import InputError
 from fedprice.market.database import Database
 from fedprice.market.ledger import Ledger
 from fedprice.market.ledger_errors import DamagedError
-from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from fedprice.verify import Books

@@ -6,11 +6,11 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from fedprice._plumbing.tables import csv_text, whole_file
 from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes, canonical_text
 from fedprice.market.money import money
 from fedprice.market.statements import no_client, postings_of
-from fedprice.tables import csv_text, whole_file
 from fedprice.verify import entry_title, run_of
 
 if TYPE_CHECKING:

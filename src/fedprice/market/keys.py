@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedprice._plumbing.table_limits import limited_content
+from fedprice._plumbing.tables import whole_file
 from fedprice.errors import InputError
 from fedprice.market.messages import SigningKey, require_digest, require_public_key
-from fedprice.table_limits import limited_content
-from fedprice.tables import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
     from fedprice.market.messages import Signed, SigningKey
     from fedprice.market.offers import Terms
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
     from fedprice.market.chain import Entry
     from fedprice.market.database import Database
     from fedprice.verify import Run

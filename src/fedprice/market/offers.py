@@ -34,7 +34,7 @@ from fedprice.verify import REDRAWN, SPACED, check_answer, require_number
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 __all__ = [
     "FOREVER",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray, State
     from fedprice.market.ledger import Ledger
     from fedprice.market.messages import ModelSchema
     from fedprice.market.run import MarketRun

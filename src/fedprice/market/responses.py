@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice._plumbing.plots import COLORS, new_figure
 from fedprice.errors import InputError
 from fedprice.market.agreement import conditions_of
 from fedprice.market.canonical import canonical_text, digest
@@ -19,7 +20,6 @@ from fedprice.market.earnings import earnings_of, levels_of
 from fedprice.market.messages import RefusedError, Signed
 from fedprice.market.money import LEVEL_ONE, money_text
 from fedprice.market.offers import FOREVER, Conditions, Offer, chosen_level, run_tariffs
-from fedprice.plots import COLORS, new_figure
 from fedprice.verify import LONGEST_LINE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from sqlalchemy import Connection
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 __all__ = [
     "draw_levels",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
     from fedprice.market.agreement import Agreement
     from fedprice.market.bargain import Bargain
     from fedprice.market.ledger import Ledger

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.client_columns import WEIGHT_TOLERANCE
+from fedprice._plumbing.client_columns import WEIGHT_TOLERANCE
 from fedprice.errors import InputError
 from fedprice.market.agreement import Agreement
 from fedprice.market.bargain import Bargain, positions_under
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import BoolArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, IntArray
     from fedprice.learning import Clock, Task
     from fedprice.learning.task import Updates
     from fedprice.market.messages import SigningKey

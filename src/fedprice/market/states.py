@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.rows import KINDS, chunks_of, rounds_of
 from fedprice.errors import InputError
 from fedprice.market.canonical import canonical_bytes
 from fedprice.market.schema import sa, state_parts, states
-from fedprice.rows import KINDS, chunks_of, rounds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from sqlalchemy import Connection, Row
 
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
 
 __all__ = ["check_states", "drop_state", "read_state", "stray_parts", "write_state"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from fedprice.arrays import at_once, in_parts, scratch
+from fedprice._plumbing.arrays import at_once, in_parts, scratch
 from fedprice.market.messages import ANY, Message, RefusedError, Signed
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.market.messages import ModelSchema
 
 __all__ = [

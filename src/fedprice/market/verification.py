@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedprice.children import follow_parent, sparing_children
+from fedprice._plumbing.children import follow_parent, sparing_children
 from fedprice.errors import FedpriceError
 from fedprice.market.database import Database
 from fedprice.market.inspection import Inspection

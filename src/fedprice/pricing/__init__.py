@@ -15,25 +15,19 @@ from fedprice.pricing import (  # registers their schemes
 from fedprice.pricing.along import scale_to_budget
 from fedprice.pricing.outcome import Certificate, Outcome, Status
 from fedprice.pricing.published import uniform_published, weighted_published
-from fedprice.pricing.reference import convex, msearch, random_starts
-from fedprice.pricing.rivals import RIVALS
 from fedprice.pricing.schemes import SCHEMES, Scheme, find_scheme, find_schemes, scheme, solve
 
 __all__ = [
-    "RIVALS",
     "SCHEMES",
     "Certificate",
     "Outcome",
     "Scheme",
     "Status",
     "at_cost",
-    "convex",
     "equilibrium",
     "find_scheme",
     "find_schemes",
     "full",
-    "msearch",
-    "random_starts",
     "scale_to_budget",
     "scheme",
     "solve",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedprice.client_columns import floats
+from fedprice._plumbing.client_columns import floats
 from fedprice.errors import InputError
 from fedprice.game import best_response, price_for
 from fedprice.pricing.outcome import Outcome
@@ -15,7 +15,7 @@ from fedprice.pricing.root import Spend, find_root
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.game import Game
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fedprice.dialects import number_text
+from fedprice._plumbing.dialects import number_text
 from fedprice.pricing.outcome import Status
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from rich.console import RenderableType
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.pricing.outcome import Outcome
 
 __all__ = [

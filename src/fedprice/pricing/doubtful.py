@@ -20,7 +20,7 @@ from fedprice.game import best_level
 from fedprice.pricing.outcome import Status
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.pricing.outcome import Outcome
 
 __all__ = ["Doubtful", "doubtful_payers"]

@@ -44,7 +44,7 @@ from fedprice.pricing.schemes import scheme
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.game import Game
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.plots import COLORS, MARKERS, new_figure
+from fedprice._plumbing.plots import COLORS, MARKERS, new_figure
 from fedprice.pricing.display import money, number, percent
 from fedprice.pricing.outcome import Status
 

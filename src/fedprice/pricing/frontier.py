@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
+from fedprice._plumbing.tables import as_pandas
 from fedprice.errors import InputError, number_like
 from fedprice.pricing.equilibrium import solve_problem
 from fedprice.pricing.outcome import Outcome, summaries
 from fedprice.pricing.problem import Problem
-from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

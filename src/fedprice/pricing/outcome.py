@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedprice._plumbing.tables import as_pandas
 from fedprice.bound import random_loss
 from fedprice.errors import InputError
 from fedprice.game import ROUNDING, best_response, profit_at, utilities
 from fedprice.pricing.theorems import theorem_3_threshold
-from fedprice.tables import as_pandas
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
-    from fedprice.arrays import BoolArray, FloatArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray
     from fedprice.game import Game
 
 

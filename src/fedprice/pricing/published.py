@@ -18,7 +18,7 @@ from fedprice.pricing.outcome import Outcome
 from fedprice.pricing.schemes import scheme
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.game import Game
 
 

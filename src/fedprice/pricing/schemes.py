@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from fedprice._plumbing.python_files import beside, function_failed, load_function
 from fedprice.errors import InputError, nearest, precision_error
 from fedprice.pricing.outcome import Outcome
-from fedprice.python_files import beside, function_failed, load_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -143,6 +144,8 @@ def find_scheme(name: str) -> Scheme:
     A function in a file that is not registered there is a scheme under its own name, with the
     default properties.
     """
+    if name not in SCHEMES and ":" not in str(name):
+        importlib.import_module("fedprice.contrib")  # registers what is in no default list
     if name in SCHEMES:
         return SCHEMES[name]
     if ":" not in str(name):

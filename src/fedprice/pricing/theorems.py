@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.pricing.outcome import Outcome
 
 __all__ = ["theorem_2_levels", "theorem_3_prices", "theorem_3_threshold"]

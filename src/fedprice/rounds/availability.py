@@ -25,14 +25,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from fedprice._plumbing.tables import (
+    TABLE_SUFFIXES,
+    csv_text,
+    number_column,
+    read_table,
+    text_column,
+)
 from fedprice.errors import InputError, nearest, number_like
 from fedprice.learning.draws import ABSENCES, uniforms
-from fedprice.tables import TABLE_SUFFIXES, csv_text, number_column, read_table, text_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.learning.task import Task
     from fedprice.rounds.coins import Coins
 

@@ -17,9 +17,9 @@ from zipfile import ZipFile
 
 import numpy as np
 
+from fedprice._plumbing.rows import chunks_of, rounds_of, whole_rows
+from fedprice._plumbing.tables import BROKEN, whole_file
 from fedprice.errors import InputError
-from fedprice.rows import chunks_of, rounds_of, whole_rows
-from fedprice.tables import BROKEN, whole_file
 
 if TYPE_CHECKING:
     from io import BufferedRandom
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import State
+    from fedprice._plumbing.arrays import State
+    from fedprice._plumbing.rows import Chunk
     from fedprice.rounds.loop import Rounds
-    from fedprice.rows import Chunk
 
 LAST = "diverged"  # the array that is written last
 END, END_SIZE = b"PK\5\6", 22  # of a zip

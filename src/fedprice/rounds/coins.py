@@ -28,7 +28,7 @@ from fedprice.errors import InputError, require
 from fedprice.learning.draws import PHASES, PLACES, highest_levels, joiners, keys, mix
 
 if TYPE_CHECKING:
-    from fedprice.arrays import BoolArray, FloatArray, IntArray
+    from fedprice._plumbing.arrays import BoolArray, FloatArray, IntArray
     from fedprice.learning.task import Task
 
 __all__ = [

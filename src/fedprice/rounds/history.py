@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.tables import as_pandas
+from fedprice._plumbing.tables import as_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray
 
 __all__ = ["History"]
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedprice.arrays import in_parts
+from fedprice._plumbing.arrays import in_parts
 from fedprice.errors import DivergedError
 from fedprice.learning.layout import Layout
 from fedprice.rounds.aggregation.base import Arrivals
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, BoolArray, FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import Arrays, BoolArray, FloatArray, IntArray, State
     from fedprice.learning.task import Updates
     from fedprice.rounds.aggregation.base import Aggregator, Collector
     from fedprice.rounds.participation import Participation

@@ -14,7 +14,7 @@ from fedprice.learning.oracle import evaluate, local_update, with_bias
 from fedprice.rounds.aggregation.base import Arrivals
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.learning.logistic import LogisticRegression
     from fedprice.rounds.aggregation import Aggregator
 

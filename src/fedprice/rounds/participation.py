@@ -9,7 +9,7 @@ import numpy as np
 from fedprice.learning.draws import DELIVERIES, key, uniform
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.rounds.availability import Presence
     from fedprice.rounds.coins import Coins
 

@@ -10,7 +10,7 @@ import numpy as np
 from fedprice.errors import InputError
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray, State
+    from fedprice._plumbing.arrays import FloatArray, State
 
 __all__ = ["Adam", "Bounded", "Momentum", "Plain", "ServerStep"]
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray, State
     from fedprice.learning.clock import Clock
     from fedprice.rounds.aggregation import Aggregator
     from fedprice.rounds.availability import Availability

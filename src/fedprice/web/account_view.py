@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice._plumbing.tables import csv_text
 from fedprice.market.money import LEVEL_ONE, money
-from fedprice.tables import csv_text
 from fedprice.web.chart import Chart
 from fedprice.web.client_charts import balance_chart
-from fedprice.web.look import Figure, panel, term
+from fedprice.web.page_frame import Figure, panel, term
 from fedprice.web.run_tables import run_address
 
 if TYPE_CHECKING:

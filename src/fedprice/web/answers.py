@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.tables import json_text
 from fedprice.beliefs.beliefs import Beliefs
 from fedprice.beliefs.refusals import Outside
 from fedprice.bound import Bound
@@ -20,7 +21,6 @@ from fedprice.commands.warnings import frontier_warnings, scheme_warnings
 from fedprice.errors import InputError, nearest
 from fedprice.game import Game
 from fedprice.pricing import find_schemes
-from fedprice.tables import json_text
 from fedprice.web.questions import (
     MOST_BELIEFS,
     MOST_CLIENTS,

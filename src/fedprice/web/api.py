@@ -21,9 +21,9 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from fedprice._plumbing.tables import json_text
 from fedprice.commands.verify import verify
 from fedprice.errors import FedpriceError, InputError, MissingExtraError, nearest
-from fedprice.tables import json_text
 from fedprice.web.answers import QUESTIONS
 from fedprice.web.answers import answer as answer_to
 from fedprice.web.limited import computed
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from fedprice.market.ledger import Ledger
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
 __all__ = ["LARGEST_EXPORT", "LARGEST_QUESTION", "MOST_AT_ONCE", "api"]
 

@@ -35,14 +35,14 @@ from fedprice.web.pages.price import price_page
 from fedprice.web.pages.results import report, results_page
 from fedprice.web.pages.runs import run_page, runs_page
 from fedprice.web.uploads import LARGEST_UPLOAD, of_upload
-from fedprice.web.watched import read_ahead
+from fedprice.web.watched_ledger import read_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
 __all__ = ["build", "handed_over", "serve"]
 

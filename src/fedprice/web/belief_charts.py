@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.plots import ON_SCREEN as COLORS
+from fedprice._plumbing.plots import ON_SCREEN as COLORS
 from fedprice.pricing.display import number
 from fedprice.web.chart_parts import GREY, axis, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.beliefs.beliefs import Types
 
 __all__ = ["distribution_chart", "quantiles_of", "quartile_line"]

@@ -8,8 +8,8 @@ from nicegui import ui
 
 from fedprice.commands.warnings import price_warnings
 from fedprice.pricing.display import number, percent
-from fedprice.web.believed import FEW
-from fedprice.web.look import Figure
+from fedprice.web.page_frame import Figure
+from fedprice.web.post_answers import FEW
 
 if TYPE_CHECKING:
     from fedprice.beliefs.posted import Information, Posted

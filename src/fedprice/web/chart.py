@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
-from fedprice.plots import ON_SCREEN
+from fedprice._plumbing.plots import ON_SCREEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
 
 __all__ = ["GREY", "MOST_POINTS", "axis", "line", "over_impact", "pairs", "short"]
 

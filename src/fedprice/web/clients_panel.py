@@ -11,7 +11,7 @@ from nicegui import ui
 
 from fedprice.errors import FedpriceError, InputError
 from fedprice.web.dropped import DroppedTable
-from fedprice.web.look import drop, panel
+from fedprice.web.page_frame import drop, panel
 from fedprice.web.uploads import (
     COLUMNS,
     LARGEST_UPLOAD,

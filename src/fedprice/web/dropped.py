@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from nicegui import Client, ElementFilter, context, ui
 
-from fedprice.web.look import PRICING, address
+from fedprice.web.page_frame import PRICING, address
 from fedprice.web.uploads import clients_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from nicegui import ui
 from fedprice.errors import FedpriceError
 from fedprice.web.account_view import csv_button, draw_runs, draw_sums
 from fedprice.web.accounts import checked_export, heads_of
-from fedprice.web.look import Problem, copy_button, drop, panel
-from fedprice.web.reading import read_with_progress
+from fedprice.web.ledger_reading import read_with_progress
+from fedprice.web.page_frame import Problem, copy_button, drop, panel
 from fedprice.web.uploads import LARGEST_UPLOAD, content_of
 
 if TYPE_CHECKING:

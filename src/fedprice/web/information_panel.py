@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from fedprice.web import truth_charts as charts
-from fedprice.web.believed import DRAWS, forms_to_compare
 from fedprice.web.chart import Chart
-from fedprice.web.look import Problem, explained, panel
+from fedprice.web.page_frame import Problem, explained, panel
+from fedprice.web.post_answers import DRAWS, forms_to_compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fedprice.beliefs.posted import Information
-    from fedprice.web.believed import Believed
-    from fedprice.web.post_asked import PostAsked
+    from fedprice.web.post_answers import Believed
+    from fedprice.web.post_state import PostAsked
 
 __all__ = ["InformationPanel"]
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from fedprice.children import follow_parent, sparing_children
+from fedprice._plumbing.children import follow_parent, sparing_children
 from fedprice.errors import FedpriceError, InputError, MissingExtraError
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.plots import ON_SCREEN as COLORS
 from fedprice.beliefs.figures import hull_of, level_spread
-from fedprice.plots import ON_SCREEN as COLORS
 from fedprice.web.chart_parts import GREY, MOST_POINTS, axis, line, over_impact, pairs, short
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.beliefs.figures import Hull
     from fedprice.beliefs.posted import Posted
 

@@ -14,8 +14,8 @@ from fedprice.market.responses import last_offer, offer_in_words
 from fedprice.pricing.display import number
 from fedprice.web.chart import Chart
 from fedprice.web.client_charts import earning_chart, earning_rows
-from fedprice.web.dial import NumberBox
-from fedprice.web.look import Figure, Problem, drop, explained, panel, term
+from fedprice.web.number_box import NumberBox
+from fedprice.web.page_frame import Figure, Problem, drop, explained, panel, term
 from fedprice.web.uploads import LARGEST_UPLOAD, content_of
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice.commands.words import WORDS
 from fedprice.web.paging import page_of, shown_rows
-from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice.commands.words import MONEY
 from fedprice.errors import InputError
-from fedprice.web.dial import Dial, restorable
-from fedprice.web.look import drop, measured_line, panel, term
-from fedprice.web.post_asked import BLOCKS, PostAsked
+from fedprice.web.number_box import Dial, restorable
+from fedprice.web.page_frame import drop, measured_line, panel, term
+from fedprice.web.post_state import BLOCKS, PostAsked
 from fedprice.web.uploads import LARGEST_UPLOAD
-from fedprice.words import MONEY
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from fedprice.calibration import Calibration
-    from fedprice.web.believed import Believed
+    from fedprice.web.post_answers import Believed
 
 __all__ = ["PostControls"]
 

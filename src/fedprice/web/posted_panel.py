@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from fedprice.web.chart import Chart
-from fedprice.web.look import explain, panel
 from fedprice.web.offer_charts import colors_of, offer_charts, some_clients
+from fedprice.web.page_frame import explain, panel
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,17 +7,17 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from fedprice.web.asked import OFFERED
-from fedprice.web.dial import Dial, restorable
-from fedprice.web.look import measured_line, panel, term
+from fedprice.commands.words import MONEY
+from fedprice.web.number_box import Dial, restorable
+from fedprice.web.page_frame import measured_line, panel, term
+from fedprice.web.price_state import OFFERED
 from fedprice.web.pricing_charts import budget_step
-from fedprice.words import MONEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fedprice.web.asked import Asked
-    from fedprice.web.priced import Priced
+    from fedprice.web.price_answers import Priced
+    from fedprice.web.price_state import Asked
 
 __all__ = ["PriceControls"]
 

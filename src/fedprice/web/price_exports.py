@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from fedprice.tables import csv_text
-from fedprice.web.look import copy_button, panel, save_button
+from fedprice._plumbing.tables import csv_text
+from fedprice.web.page_frame import copy_button, panel, save_button
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedprice.pricing import Outcome
-    from fedprice.web.asked import Asked
-    from fedprice.web.priced import Priced
+    from fedprice.web.price_answers import Priced
+    from fedprice.web.price_state import Asked
 
 __all__ = ["PriceExports"]
 

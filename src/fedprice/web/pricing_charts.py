@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedprice._plumbing.plots import ON_SCREEN
 from fedprice.errors import precision_error
-from fedprice.plots import ON_SCREEN
 from fedprice.pricing.display import number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.clients import Clients
     from fedprice.game import Game
     from fedprice.pricing import Outcome

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
+from fedprice.contrib import RIVALS
 from fedprice.errors import InputError, nearest
 from fedprice.pricing import SCHEMES
 
@@ -41,7 +42,7 @@ MOST_TYPES = 500_000  # clients × types that are believed possible of one of th
 MOST_VALUES = 2_000_000  # commas and brackets of a request: what it takes in memory
 LONGEST_LINE = 1000  # characters of an error
 # Others read a file of Python, or take minutes for the same prices.
-OFFERED = tuple(name for name in SCHEMES if not name.startswith("reference"))
+OFFERED = tuple(dict.fromkeys(n for n in (*SCHEMES, *RIVALS) if not n.startswith("reference")))
 
 _CELL = {"type": ["number", "string", "null"]}
 _ROWS = {"type": "array", "items": {"type": "object", "additionalProperties": _CELL}}

@@ -6,8 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from fedprice._plumbing.plots import ON_SCREEN
 from fedprice.market.money import MICRO
-from fedprice.plots import ON_SCREEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

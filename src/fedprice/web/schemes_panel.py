@@ -9,11 +9,11 @@ from nicegui import ui
 from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line, number, percent
 from fedprice.web.chart import Chart
-from fedprice.web.look import panel
+from fedprice.web.page_frame import panel
 from fedprice.web.pricing_charts import comparison_chart
 
 if TYPE_CHECKING:
-    from fedprice.arrays import IntArray
+    from fedprice._plumbing.arrays import IntArray
     from fedprice.pricing import Outcome
 
 __all__ = ["SchemesPanel"]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedprice.plots import ON_SCREEN as COLORS
+from fedprice._plumbing.plots import ON_SCREEN as COLORS
 from fedprice.web.chart_parts import MOST_POINTS, axis, over_impact, short
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fedprice.arrays import FloatArray
+    from fedprice._plumbing.arrays import FloatArray
     from fedprice.beliefs.lies import Manipulability
     from fedprice.beliefs.posted import Information
     from fedprice.beliefs.refusals import Refusals

@@ -11,12 +11,12 @@ from fedprice.errors import InputError
 from fedprice.pricing.display import number
 from fedprice.web import truth_charts as charts
 from fedprice.web.chart import Chart
-from fedprice.web.look import Problem, explained, panel
+from fedprice.web.page_frame import Problem, explained, panel
 
 if TYPE_CHECKING:
     from fedprice.pricing import Outcome
-    from fedprice.web.believed import Believed
-    from fedprice.web.post_asked import PostAsked
+    from fedprice.web.post_answers import Believed
+    from fedprice.web.post_state import PostAsked
 
 __all__ = ["TruthPanel"]
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import JSONResponse
 
-from fedprice.columns import ColumnsError, suggested
+from fedprice._plumbing.columns import ColumnsError, suggested
+from fedprice._plumbing.tables import LARGEST_TABLE, table_of
 from fedprice.commands.games import assuming
 from fedprice.errors import InputError
-from fedprice.tables import LARGEST_TABLE, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ def clients_of(
     >>> clients_of("a.csv", b"hospital,samples", types=False)
     Traceback (most recent call last):
     ...
-    fedprice.columns.ColumnsError: a.csv: there is no column 'client_id'; ...
+    fedprice._plumbing.columns.ColumnsError: a.csv: there is no column 'client_id'; ...
     """
     table = table_of(content, name)
     try:

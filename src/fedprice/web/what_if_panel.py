@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from fedprice.dialects import typed_number
+from fedprice._plumbing.dialects import typed_number
 from fedprice.errors import FedpriceError
 from fedprice.pricing.display import number, percent
-from fedprice.web.look import Problem, copy_button, panel
-from fedprice.web.newest import Newest
+from fedprice.web.newest_only import Newest
+from fedprice.web.page_frame import Problem, copy_button, panel
 from fedprice.web.paged_table import PagedTable
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedprice.commands.what_if import WhatIf
-    from fedprice.web.asked import Asked
-    from fedprice.web.priced import Priced
+    from fedprice.web.price_answers import Priced
+    from fedprice.web.price_state import Asked
 
 __all__ = ["WhatIfPanel"]
 

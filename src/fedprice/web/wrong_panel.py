@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from fedprice.beliefs.wrong import under
+from fedprice.beliefs.if_wrong import under
 from fedprice.pricing.display import number, percent
-from fedprice.web.look import panel
+from fedprice.web.page_frame import panel
 
 if TYPE_CHECKING:
     from fedprice.beliefs.posted import Posted

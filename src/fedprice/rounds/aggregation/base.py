@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedprice.arrays import State, in_parts, scratch
+from fedprice._plumbing.arrays import State, in_parts, scratch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
 
 BLOCK = 1 << 18  # numbers that are scaled and added while they are in a cache
 
@@ -67,8 +67,8 @@ class Aggregator(Protocol):
     def start(self, num_clients: int, size: int) -> State:
         """Return what the aggregator remembers before the first round.
 
-        Of large arrays `rows` and `scales`, beside `stored` and `round` as in `fedprice.rows`, only
-        the rows that a round wrote are saved after it.
+        Of large arrays `rows` and `scales`, beside `stored` and `round` as in
+        `fedprice._plumbing.rows`, only the rows that a round wrote are saved after it.
         """
 
     def begin(self, state: State, arrivals: Arrivals) -> Collector:

@@ -10,7 +10,7 @@ from fedprice.rounds.aggregation.base import Arrivals, State, WeightedSum
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
 
 __all__ = ["FedAvg"]
 

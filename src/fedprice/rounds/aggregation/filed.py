@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.arrays import State
+from fedprice._plumbing.arrays import State
 from fedprice.errors import InputError
 from fedprice.rounds.aggregation.stored import Stored, add_weighted, in_tiles, total_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray
+    from fedprice._plumbing.arrays import FloatArray, IntArray
     from fedprice.rounds.aggregation.stored import Held, Singles
 
 __all__ = ["MappedRows", "in_file", "reopened", "stored_of"]

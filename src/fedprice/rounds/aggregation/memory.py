@@ -17,7 +17,7 @@ from fedprice.rounds.aggregation.stored import Stored, add_weighted, bytes_neede
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from fedprice.arrays import FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import FloatArray, IntArray, State
     from fedprice.rounds.aggregation.base import Arrivals
 
 __all__ = ["Memory", "Storage"]

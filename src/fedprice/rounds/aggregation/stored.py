@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedprice.arrays import in_parts, scratch
+from fedprice._plumbing.arrays import in_parts, scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
 
-    from fedprice.arrays import Arrays, FloatArray, IntArray, State
+    from fedprice._plumbing.arrays import Arrays, FloatArray, IntArray, State
 
     Singles = npt.NDArray[np.float32]
     Packed = tuple[npt.NDArray[Any], Singles | None]

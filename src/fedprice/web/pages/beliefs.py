@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice._plumbing.tables import csv_text, table_of
 from fedprice.beliefs.beliefs import Beliefs
 from fedprice.commands.assumptions import MEANING
 from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing.display import number
 from fedprice.random_clients import population
-from fedprice.tables import csv_text, table_of
-from fedprice.web.believed import DRAWS, FEW, Believed, tariff_frame
 from fedprice.web.cards import PostedCards
 from fedprice.web.chart import Chart
 from fedprice.web.clients_panel import ClientsPanel, file_name
 from fedprice.web.information_panel import InformationPanel
-from fedprice.web.look import (
+from fedprice.web.newest_only import Newest
+from fedprice.web.page_frame import (
     Problem,
     absent_file,
     address,
@@ -32,10 +32,10 @@ from fedprice.web.look import (
     set_address,
     sides,
 )
-from fedprice.web.newest import Newest
 from fedprice.web.paged_table import PagedTable, explain_heads
-from fedprice.web.post_asked import BELIEFS_FILE, ROUGH_CELLS, PostAsked
+from fedprice.web.post_answers import DRAWS, FEW, Believed, tariff_frame
 from fedprice.web.post_controls import PostControls
+from fedprice.web.post_state import BELIEFS_FILE, ROUGH_CELLS, PostAsked
 from fedprice.web.posted_panel import PostedPanel
 from fedprice.web.truth_panel import TruthPanel
 from fedprice.web.uploads import content_of
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from fedprice.beliefs.posted import Posted
     from fedprice.clients import Clients
     from fedprice.web.dropped import DroppedTables
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
 __all__ = ["beliefs_page"]
 

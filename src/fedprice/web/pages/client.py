@@ -13,16 +13,16 @@ from fedprice.web.account_view import draw_balance, draw_entries, draw_runs, dra
 from fedprice.web.accounts import account_of, client_address, client_names
 from fedprice.web.badge import Badge
 from fedprice.web.export_panel import ExportPanel
-from fedprice.web.look import Problem, address, copy_button, empty, frame, panel
+from fedprice.web.ledger_reading import read_with_progress
 from fedprice.web.offer_panel import OfferPanel
-from fedprice.web.reading import read_with_progress
-from fedprice.web.watched import watched
+from fedprice.web.page_frame import Problem, address, copy_button, empty, frame, panel
+from fedprice.web.watched_ledger import watched
 
 if TYPE_CHECKING:
     from nicegui.events import GenericEventArguments
 
     from fedprice.web.accounts import Account
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
 __all__ = ["client_page"]
 

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from fedprice._plumbing.tables import csv_text
 from fedprice.commands.assumptions import MEANING
+from fedprice.commands.words import WORDS
 from fedprice.errors import FedpriceError, InputError
 from fedprice.pricing import Status
 from fedprice.pricing.display import infeasible_line, number
 from fedprice.random_clients import population
-from fedprice.tables import csv_text
-from fedprice.web.asked import EXAMPLE, Asked
 from fedprice.web.cards import OutcomeCards
 from fedprice.web.chart import Chart
 from fedprice.web.clients_panel import ClientsPanel, file_name
-from fedprice.web.look import (
+from fedprice.web.newest_only import Newest
+from fedprice.web.page_frame import (
     Problem,
     absent_file,
     address,
@@ -28,16 +29,15 @@ from fedprice.web.look import (
     set_address,
     sides,
 )
-from fedprice.web.newest import Newest
 from fedprice.web.paged_table import PagedTable, edit_cells, explain_heads
+from fedprice.web.price_answers import MANY, SOME, Priced
 from fedprice.web.price_controls import PriceControls
 from fedprice.web.price_exports import PriceExports
-from fedprice.web.priced import MANY, SOME, Priced
+from fedprice.web.price_state import EXAMPLE, Asked
 from fedprice.web.pricing_charts import frontier_chart, level_chart, price_chart
 from fedprice.web.schemes_panel import SchemesPanel
-from fedprice.web.studied import accuracy_bought, studied_budgets
+from fedprice.web.study_results import accuracy_bought, studied_budgets
 from fedprice.web.what_if_panel import WhatIfPanel
-from fedprice.words import WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from fedprice.clients import Clients
     from fedprice.pricing import Outcome
     from fedprice.web.dropped import DroppedTables
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
 __all__ = ["price_page"]
 

@@ -9,13 +9,13 @@ from nicegui import ui
 from starlette.responses import FileResponse, PlainTextResponse
 
 from fedprice.errors import FedpriceError
-from fedprice.web.look import Problem, empty, frame
-from fedprice.web.studied import report_of
+from fedprice.web.page_frame import Problem, empty, frame
+from fedprice.web.study_results import report_of
 
 if TYPE_CHECKING:
     from starlette.responses import Response
 
-    from fedprice.web.served import Served
+    from fedprice.web.served_files import Served
 
 __all__ = ["report", "results_page"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import context, ui
 
+from fedprice.commands.words import WORDS
 from fedprice.errors import FedpriceError
 from fedprice.market.database_url import masked
 from fedprice.market.ledger_errors import NoLedgerError
@@ -15,7 +16,7 @@ from fedprice.pricing.display import number
 from fedprice.web.accounts import client_address
 from fedprice.web.badge import Badge
 from fedprice.web.chart import Chart
-from fedprice.web.look import Figure, Problem, address, empty, frame, panel
+from fedprice.web.page_frame import Figure, Problem, address, empty, frame, panel
 from fedprice.web.paged_table import PagedTable, explain_heads, sort_by_keys
 from fedprice.web.run_charts import (
     ACCURACY,
@@ -26,14 +27,13 @@ from fedprice.web.run_charts import (
     paid_chart,
 )
 from fedprice.web.run_tables import amount, client_frame, round_rows, run_rows
-from fedprice.web.watched import watched
-from fedprice.words import WORDS
+from fedprice.web.watched_ledger import watched
 
 if TYPE_CHECKING:
     from fedprice.market.following import RunSeen, RunSummary
     from fedprice.market.verification import Checked
-    from fedprice.web.served import Served
-    from fedprice.web.watched import Watched
+    from fedprice.web.served_files import Served
+    from fedprice.web.watched_ledger import Watched
 
 __all__ = ["run_page", "runs_page"]
 

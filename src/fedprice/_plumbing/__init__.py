@@ -1,0 +1,1 @@
+"""What every package rests on, and no user needs: arrays, tables, files, processes."""
