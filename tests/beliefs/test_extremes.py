@@ -292,6 +292,16 @@ def test_clients_that_would_pay_almost_any_fee_are_charged_it() -> None:
         assert posted.certificate.primal <= 1.005 * least_lagrangian(posted)
 
 
+def loss_of_the_best_lottery(pricing: _Prices, spend: float) -> float:
+    """Return the loss if the one price in between were drawn from the two beside it."""
+    best, family = pricing.search.post(spend), pricing.search.family
+    loss = float(family.at(best.price[:, None])[1].sum())
+    if best.row >= 0:
+        here, there = family.row_at(best.row, np.array([best.price[best.row], best.other]))[1]
+        loss += best.share * float(there - here)
+    return loss
+
+
 FEES: dict[str, tuple[list[float], list[float], list[float], dict[str, float]]] = {
     # costs, values, probabilities and options: the gap was 0.7, 0.17, 96, 0.4 and 4.
     "a lottery over far fees": (
@@ -328,13 +338,8 @@ def test_weak_certificates_of_large_fees(case: str) -> None:
     with np.errstate(all="ignore"):
         pricing = _Prices(asked)
         posted = pricing.post()
-        best = pricing.search.post(budget)
+        drawn = loss_of_the_best_lottery(pricing, budget)
     # The bound is close to the best lottery; the one price in between may be far from it.
-    drawn = float(pricing.search.family.at(best.price[:, None])[1].sum())
-    if best.row >= 0:
-        ends = np.array([best.price[best.row], best.other])
-        here, there = pricing.search.family.row_at(best.row, ends)[1]
-        drawn += best.share * float(there - here)
     assert drawn - posted.certificate.dual < 5e-4 * drawn
     # No mixture of many prices is better than the bound: the linear program over them.
     losses, spends, whose = [], [], []
@@ -363,8 +368,10 @@ def test_a_valley_between_two_points_of_the_grid_is_missed(seed: int) -> None:
     """Costs 2 and 200: the best price of one client lay between 3 and a bump at 4, both on grid."""
     costs = fp.Beliefs(cost=[2, 200], value=0, weight=[0.9, 0.1])
     clients = fp.population(40, seed=seed)
-    posted = fp.post(clients, costs, bound=BOUND, budget=200, risk=0.05)
-    assert posted.certificate.gap < 1e-5
+    pricing = _Prices(_Asked(clients, costs, BOUND, 200, 2, *costs.groups(clients)))
+    dual = pricing.post(risk=0.05).certificate.dual
+    drawn = loss_of_the_best_lottery(pricing, pricing.best(0.05)[1])
+    assert drawn - dual < 1e-5 * drawn
 
 
 def test_levels_that_underflow_close_to_linear_costs_raise_warnings() -> None:

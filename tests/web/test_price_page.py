@@ -9,12 +9,14 @@ import shlex
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import polars as pl
 import pytest
+from playwright.sync_api import TimeoutError as Late
 from playwright.sync_api import expect
 
 import fedprice as fp
@@ -375,14 +377,23 @@ def test_a_budget_that_is_no_number_is_refused_beside_the_box(page: Page, exampl
     expect(page.get_by_text("is not a number.")).to_be_hidden()
 
 
+def type_into_cell(page: Page, cell: str, text: str) -> None:
+    """Open the box of a cell and type; it closes again while the page is still being drawn."""
+    box = page.locator(f"input[aria-label='{cell}']")
+    for _ in range(40):
+        page.get_by_role("button", name=f"{cell}: try another").click()
+        with suppress(Late):
+            box.fill(text, timeout=3000)
+            box.press("Enter", timeout=3000)
+            return
+    pytest.fail(f"the box of {cell} never stayed open")
+
+
 @pytest.mark.slow
 def test_a_cell_asks_what_if(page: Page, example: Serving) -> None:
     page.goto(example.url)
     wait_for_card(page, "spend", "200")
-    page.get_by_role("button", name="cost of 38: try another").click()
-    box = page.locator("input[aria-label='cost of 38']")
-    box.fill("50")
-    box.press("Enter")
+    type_into_cell(page, "cost of 38", "50")
     expect(page.get_by_text("If the cost of 38 were 50:")).to_be_visible()
     expect(page.get_by_text("38, if held to its level of")).to_be_visible()
     changes = {"38": {"cost": 50.0}}
@@ -392,9 +403,7 @@ def test_a_cell_asks_what_if(page: Page, example: Serving) -> None:
     row = page.locator("tr", has=page.locator("td", has_text=re.compile("^38$"))).first
     expect(row).to_contain_text(number(float(found.after.payments[37])))
     # What is no number is refused in words; the table itself never changed.
-    page.get_by_role("button", name="cost of 38: try another").click()
-    box.fill("5.000,00")
-    box.press("Enter")
+    type_into_cell(page, "cost of 38", "5.000,00")
     expect(page.get_by_text("cost of 38: '5.000,00' is not a number.")).to_be_visible()
     page.get_by_role("button", name="Back to the table's numbers").click()
     expect(page.get_by_text("If the cost of 38 were")).to_be_hidden()
@@ -640,7 +649,7 @@ def test_a_calibration_gives_alpha_and_its_interval(
     expect(page.locator("input[aria-label='largest weight']")).to_have_value("1")
     wait_for_card(page, "spend", "40")
     shown = card(page, "expected loss")
-    for button, start in (("as command", "fedprice price"), ("as Python", "import fedprice")):
+    for button, start in (("as command", "fedprice price"), ("as Python", "from pathlib")):
         text = copied(page, button, start)
         command = shlex.split(text)[1:] if start.startswith("fedprice") else None
         if command is not None:

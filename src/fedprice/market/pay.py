@@ -91,7 +91,8 @@ def why_paid(run: Run, own: Client, unit: str) -> str:
     each = f"{own.payment / MICRO * LEVEL_ONE / (own.level * run.rounds):,.2f} {unit}"
     if not own.heads:
         return f"Paid {paid}: it drew no heads in {rounds}; each update is paid {each}."
+    updates = "update" if own.joined == 1 else "updates"
     return (
-        f"Paid {paid} = {own.joined:,} updates × {each}; {own.joined:,} of {own.heads:,} heads "
+        f"Paid {paid} = {own.joined:,} {updates} × {each}; {own.joined:,} of {own.heads:,} heads "
         f"were delivered in {rounds}."
     )

@@ -44,6 +44,8 @@ def signed_messages(file: BinaryIO, name: str) -> Iterator[dict[str, Any]]:
             kind = message.pop("kind")
             if kind in KEPT:
                 check_fields(kind, message)
+            elif kind in _OF and not isinstance(message[_OF[kind]], str):
+                raise ValueError
         except (VerificationError, ValueError, TypeError, LookupError, AttributeError):
             sound = False
         except RecursionError:
@@ -74,6 +76,7 @@ def read_receipts(path: str | Path) -> list[dict[str, Any]]:
     return kept
 
 
+_OF = {"Conditions": "ledger", "Offer": "conditions"}  # what these must name
 _UNDER = {"Offer": "conditions", "Commitment": "offer"}  # what each of these is an answer to
 
 
