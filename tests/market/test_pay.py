@@ -50,7 +50,7 @@ def test_what_luck_and_missed_heads_have_taken() -> None:
         (-2, "heads below the average of the level: 0.5 of 2.5"),
         (-4, "heads not delivered: 1 of 2"),
     ]
-    assert why_paid(run, own, "EUR").startswith("Paid 4.00 EUR = 1 updates × 4.00 EUR; 1 of 2")
+    assert why_paid(run, own, "EUR").startswith("Paid 4.00 EUR = 1 update × 4.00 EUR; 1 of 2")
 
 
 def test_no_heads_and_no_payment() -> None:

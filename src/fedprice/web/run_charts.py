@@ -28,8 +28,9 @@ def paid_chart(seen: RunSeen) -> dict[str, Any]:
     """Return what was paid so far over the rounds, against what may be paid in total."""
     before, own = seen.before, seen.summary
     data = [[before, 0.0], *([before + at.done, at.paid / MICRO] for at in seen.history)]
+    what = "budget and payers' money" if own.paid_in else "budget"
     most = {
-        "type": "line", "name": "at most", "symbol": "none", "color": ON_SCREEN[5],
+        "type": "line", "name": what, "symbol": "none", "color": ON_SCREEN[5],
         "lineStyle": {"type": "dashed"},
         "data": [[before, own.funds / MICRO], [before + own.rounds, own.funds / MICRO]],
     }  # fmt: skip
